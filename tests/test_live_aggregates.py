@@ -22,7 +22,7 @@ from millpond.plan.plans import PipelinePlan, Target
 from millpond.query.evaluate import Answer, Evaluator
 from millpond.sql.catalog import Catalog
 from millpond.sql.check import Checker
-from millpond.sql.checked import Checked
+from millpond.sql.checked import Checked, CheckedQuery, CheckedStream, CheckedTableAs
 from millpond.sql.parse import parse
 from millpond.sql.resolve import Resolved
 from millpond.streaming.aggregate import LiveAggregate, target_changes
@@ -62,7 +62,7 @@ def checked(text: str) -> Checked:
 def planned(query: str, watermark: str) -> tuple[PipelinePlan, Schema]:
     mark = f", WATERMARK FOR ts AS ts - INTERVAL {watermark}" if watermark else ""
     made = checked(f"CREATE STREAM s ({COLUMNS}{mark}); CREATE TABLE r AS {query}")
-    assert made.relation is not None
+    assert isinstance(made, CheckedTableAs)
     return plan_pipeline(made, "q", Target("table", "r")), made.relation.schema
 
 
@@ -110,7 +110,9 @@ class Live:
 
     def batch(self, rows: Sequence[Row], *, again: bool = False) -> None:
         """With ``again`` the batch is merged once more before it counts."""
-        schema = checked(f"CREATE STREAM s ({COLUMNS})").relation.schema.arrow()  # type: ignore[union-attr]
+        stream = checked(f"CREATE STREAM s ({COLUMNS})")
+        assert isinstance(stream, CheckedStream)
+        schema = stream.relation.schema.arrow()
         table = pa.Table.from_pylist([dict(zip(NAMES, r, strict=True)) for r in rows], schema=schema)
         numbers = pa.array(range(self.sent, self.sent + len(rows)), pa.int64())
         self.sent += len(rows)
@@ -134,8 +136,9 @@ class Live:
 
 def recomputed(evaluator: Evaluator, query: str, rows: Sequence[Row], more: str = "") -> list[dict[str, Any]]:
     """The same query over a table of the rows."""
-    made = checked(f"CREATE TABLE s ({COLUMNS}{more}); {query}").resolved
-    assert made is not None
+    select = checked(f"CREATE TABLE s ({COLUMNS}{more}); {query}")
+    assert isinstance(select, CheckedQuery)
+    made = select.resolved
     schema = made.inputs[0].relation.schema.arrow()
     table = pa.Table.from_pylist([dict(zip(schema.names, r, strict=True)) for r in rows], schema=schema)
     return list(answering(evaluator, made)({made.inputs[0].view: table}).to_pylist())

@@ -21,6 +21,7 @@ from millpond.errors import NotSupported, QueryFailed, SqlError, TypeMismatch
 from millpond.plan.pipeline import plan_block, plan_pipeline
 from millpond.plan.plans import target_of
 from millpond.sql.blocks import grouped
+from millpond.sql.checked import CheckedBlock, CheckedFold
 from millpond.sql.parse import parse
 from millpond.streaming import fold
 from millpond.streaming.fold import FoldRunner
@@ -45,7 +46,7 @@ class Runner:
     def __init__(self, app: App, sql: str):
         parsed = parse(sql)
         checked = app._runtime.checks.one(parsed.require()[0], parsed.script.place)
-        assert checked.fold is not None
+        assert isinstance(checked, CheckedFold)
         self.app = app
         plan = plan_pipeline(checked, "q", target_of(checked.fold.target))
         answer = app._runtime.evaluator.in_process(plan.batch.query)
@@ -309,6 +310,7 @@ def test_a_block_changes_all_its_tables_or_none(app: App) -> None:
         ).require()
     )[0]
     checked = app._runtime.checks.one(block, parse("").script.place)
+    assert isinstance(checked, CheckedBlock)
     (run,) = app._runtime.statements.make(plan_block(checked, "b"), ephemeral=False)
     run.set_up()
     schema = pa.schema([("id", pa.int32()), ("a", pa.int32()), ("b", pa.int32()), ("_seq", pa.int64())])

@@ -18,6 +18,7 @@ from millpond.plan.view import find_parts
 from millpond.query.transaction import Transaction
 from millpond.sql.catalog import Catalog
 from millpond.sql.check import Checker
+from millpond.sql.checked import CheckedQuery
 from millpond.sql.parse import parse
 from millpond.testing.crash import crash
 
@@ -60,7 +61,7 @@ def test_what_divides_a_view(query: str) -> None:
     parsed = parse(TABLES + f"CREATE TABLE v AS {query}")
     checker = Checker(Catalog(), Connectors(), locate=parsed.script.place)
     checked = [checker.check(s) for s in parsed.require()][-1]
-    assert checked is not None and checked.live and checked.resolved is not None, checker.errors
+    assert isinstance(checked, CheckedQuery) and checked.live, checker.errors
     parts = find_parts(checked.resolved)
     assert (parts and parts.columns) == QUERIES[query]
 

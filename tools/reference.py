@@ -30,14 +30,14 @@ from millpond.plan.connectors import Connectors
 from millpond.sql import statements as st
 from millpond.sql.catalog import Catalog
 from millpond.sql.check import Checker
-from millpond.sql.checked import (
+from millpond.sql.functions import Aggregate, Function, base, known_functions
+from millpond.sql.options import (
     COMMON_TABLE_OPTIONS,
     LATER,
     RUNNING_OPTIONS,
     SELECT_OPTIONS,
     STREAM_OPTIONS,
 )
-from millpond.sql.functions import Aggregate, Function, base, known_functions
 from millpond.sql.parser.columns import _DECIMALS, _TYPES
 from millpond.sql.windowing import WINDOW_OPTIONS
 from millpond.tables.registry import backend_names, find_backend

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -16,7 +16,7 @@ from millpond.loading.progress import Load
 from millpond.query.plans import Way
 from millpond.query.result import Result
 from millpond.sql import statements as st
-from millpond.sql.checked import Checked
+from millpond.sql.checked import Checked, CheckedExplain
 from millpond.sql.identity import identity
 from millpond.steps import Step, Steps, recording, step
 from millpond.streaming.runner import Runner
@@ -25,7 +25,7 @@ from millpond.views.materialized_view import Views
 Run = Callable[[Checked], Result]
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Analysis:
     """Reports the costs of statements."""
 
@@ -36,14 +36,12 @@ class Analysis:
     saved: SavedStatements
     loads: Mapping[str, Load]
 
-    def analyze(self, checked: Checked, run: Run) -> pa.Table:
+    def analyze(self, checked: CheckedExplain, run: Run) -> pa.Table:
         """Returns the plan, and what its steps cost. ``run`` runs the statement."""
-        explain = checked.statement
-        assert isinstance(explain, st.Explain)
-        inner = explain.statement
+        inner = checked.inner.statement
         if isinstance(inner, st.NamedQuery):
             return self._looked(checked, self.queries.find(inner.name))
-        lines = self.descriptions.plan_lines(checked)
+        lines = self.descriptions.plan_lines(checked.inner)
         name = self._running(inner)
         if name is None and (checked.running or (checked.live and isinstance(inner, st.Select))):
             raise SqlError(
@@ -52,20 +50,18 @@ class Analysis:
                 place=inner.place,
             )
         if name is None:
-            line, record = self._run(dataclasses.replace(checked, statement=inner), run)
+            line, record = self._run(checked.inner, run)
             name = self._running(inner)
             if name is None:
                 return self.descriptions.explained_table(checked, [*lines, line], record)
         return self._looked(checked, name, lines)
 
-    def analyze_query(self, checked: Checked, run: Run) -> pa.Table:
+    def analyze_query(self, checked: CheckedExplain, run: Run) -> pa.Table:
         """Works as ``analyze``, for a query that ends."""
-        explain = checked.statement
-        assert isinstance(explain, st.Explain)
-        way = self.descriptions.way_of(explain.statement)
-        line, record = self._run(dataclasses.replace(checked, statement=explain.statement), run, way)
+        way = self.descriptions.way_of(checked.inner.statement)
+        line, record = self._run(checked.inner, run, way)
         return self.descriptions.explained_table(
-            checked, [*self.descriptions.plan_lines(checked, way), line], record
+            checked, [*self.descriptions.plan_lines(checked.inner, way), line], record
         )
 
     def _run(self, checked: Checked, run: Run, way: Way | None = None) -> tuple[str, Steps]:
@@ -123,7 +119,7 @@ class Analysis:
             return f"load of {name.partition(':')[2]}: {load.far()}", list(load.steps)
         return None
 
-    def _looked(self, checked: Checked, name: str, plan: Sequence[str] = ()) -> pa.Table:
+    def _looked(self, checked: CheckedExplain, name: str, plan: Sequence[str] = ()) -> pa.Table:
         """Returns the plan, and what a running query has cost."""
         line, steps = self._record(name) or (None, [])
         return self.descriptions.explained_table(

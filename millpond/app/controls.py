@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from functools import partial
 
 from millpond.app.drop import Removals
-from millpond.app.handlers import NOTHING, Handlers
+from millpond.app.handlers import NOTHING, Handlers, handle
 from millpond.app.indexes import Indexes
 from millpond.app.queries import Queries
 from millpond.app.text_run import TextRun
 from millpond.query.result import Result
 from millpond.sql import statements as st
-from millpond.sql.checked import Checked
+from millpond.sql.checked_commands import (
+    CheckedControl,
+    CheckedDrop,
+    CheckedDropIndex,
+    CheckedDropQuery,
+    CheckedReplay,
+)
 from millpond.store.store import Store
 from millpond.store.undo import Undo
 from millpond.streaming.runner import Runner
@@ -32,24 +38,32 @@ class Controls:
 
     @property
     def handlers(self) -> Handlers:
-        return {st.Drop: self.drop, st.ControlQuery: self.control, st.Replay: self.replay}
+        return dict(
+            (
+                handle(CheckedDrop, self.drop),
+                handle(CheckedDropIndex, self.drop_index),
+                handle(CheckedDropQuery, self.drop_query),
+                handle(CheckedControl, self.control),
+                handle(CheckedReplay, self.replay),
+            )
+        )
 
-    def drop(self, checked: Checked, undo: Undo) -> Result:
+    def drop(self, checked: CheckedDrop, undo: Undo) -> Result:
         s = checked.statement
-        assert isinstance(s, st.Drop)
-        if checked.index is not None:
-            self.indexes.drop(checked.index)
-            return Result(NOTHING, count=0)
-        if s.kind == "query":
-            act = partial(self.removals.drop_query, s.name, if_exists=s.if_exists, place=s.place)
-            return self._tell(s, s.name, "drop", act)
-        assert checked.relation is not None
         self.removals.drop(checked.relation, cascade=s.cascade, place=s.place)
         return Result(NOTHING, count=0)
 
-    def control(self, checked: Checked, undo: Undo) -> Result:
+    def drop_index(self, checked: CheckedDropIndex, undo: Undo) -> Result:
+        self.indexes.drop(checked.index)
+        return Result(NOTHING, count=0)
+
+    def drop_query(self, checked: CheckedDropQuery, undo: Undo) -> Result:
         s = checked.statement
-        assert isinstance(s, st.ControlQuery)
+        act = partial(self.removals.drop_query, s.name, if_exists=s.if_exists, place=s.place)
+        return self._tell(s, s.name, "drop", act)
+
+    def control(self, checked: CheckedControl, undo: Undo) -> Result:
+        s = checked.statement
         return self._tell(s, s.name, s.action, partial(self.queries.control, s.name, s.action, undo))
 
     def _tell(self, s: st.Statement, query: str, action: str, act: Callable[[], object]) -> Result:
@@ -64,6 +78,5 @@ class Controls:
             self.store.commit(done=done)
         return Result(NOTHING, count=0)
 
-    def replay(self, checked: Checked, undo: Undo) -> Result:
-        assert checked.relation is not None
+    def replay(self, checked: CheckedReplay, undo: Undo) -> Result:
         return Result(NOTHING, count=self.runner.replay(checked.relation.name))

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from millpond import faults
+from millpond.app.handlers import WithTypes
 from millpond.app.published import Publications
 from millpond.app.saved import SavedStatements
 from millpond.app.text_run import TextRun
@@ -17,9 +18,9 @@ from millpond.loading.open_sources import Sources
 from millpond.plan.connectors import Connectors
 from millpond.sql import statements as st
 from millpond.sql.catalog import Catalog, Relation
-from millpond.sql.checked import Checked
+from millpond.sql.checked import Checked, CheckedCreate, CheckedTable
 from millpond.sql.identity import identity
-from millpond.store.catalog import Saved, saved, widths_of
+from millpond.store.catalog import Saved, saved, table_options, widths_of
 from millpond.store.dropped_tables import DroppedTables
 from millpond.store.query_states import QUERY_STATE
 from millpond.store.store import Store
@@ -39,25 +40,25 @@ class Declarations:
     dropped_tables: DroppedTables
     saved: SavedStatements
     text: TextRun
-    with_types: Callable[[Checked], Checked]
+    with_types: WithTypes
     take_back: Callable[[Relation], None]
     read_only: bool
 
-    def declare(self, checked: Checked, undo: Undo) -> Saved:
+    def declare(self, checked: CheckedCreate, undo: Undo) -> Saved:
         """Declares a stream, table or view; returns its entry for the journal."""
         checked = self.with_types(checked)
         relation, journal = checked.relation, self.store.journal
-        assert relation is not None
         undo.on_failure(partial(self.take_back, relation))
-        undo.put(self.sources.values, checked.source_options)
+        if not isinstance(checked, CheckedTable):
+            undo.put(self.sources.values, checked.source_options)
         if relation.kind == "table":
             self.dropped_tables.finish_one(relation.name)
             self.store.clear(relation.name)
         elif relation.kind == "stream" and journal.stream_end(relation.name):
             journal.drop_stream(relation.name)
-        self.open(relation, checked.table_options)
+        self.open(relation, table_options(checked))
         faults.reach("relation opened")
-        return saved(checked, relation, identity(checked.statement))
+        return saved(checked, identity(checked.statement))
 
     def open(self, relation: Relation, options: Mapping[str, Any]) -> None:
         """Opens a relation that is declared, or that is in a state directory."""

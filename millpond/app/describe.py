@@ -26,13 +26,13 @@ from millpond.query.result import EXPLAINED
 from millpond.query.table import Table
 from millpond.records.values import Unfit
 from millpond.sql.catalog import Catalog, Relation
-from millpond.sql.checked import Checked
+from millpond.sql.checked import Checked, CheckedExplain, CheckedQuery
 from millpond.sql.fold import Fold
 from millpond.sql.functions import function_classes
 from millpond.sql.pushdown import need_of
 from millpond.sql.reserved_names import is_own
 from millpond.sql.resolve import Resolved
-from millpond.sql.statements import Explain, Statement
+from millpond.sql.statements import Statement
 from millpond.sql.userfunctions import UserFunction
 from millpond.steps import Step
 from millpond.store.store import Store
@@ -221,7 +221,7 @@ class Descriptions:
 
     def _asked(self, checked: Checked) -> dict[str, str]:
         """Returns the SQL that databases receive for the inputs of a query, by view."""
-        if checked.resolved is None:
+        if not isinstance(checked, CheckedQuery):
             return {}
         self.sources.values.update(checked.source_options)
         found = {}
@@ -233,20 +233,18 @@ class Descriptions:
                     found[i.view] = sent
         return found
 
-    def explain(self, checked: Checked) -> pa.Table:
+    def explain(self, checked: CheckedExplain) -> pa.Table:
         """Returns the plan in the requested form."""
-        assert isinstance(checked.statement, Explain)
-        way = self.way_of(checked.statement.statement)
-        return self.explained_table(checked, self.plan_lines(checked, way))
+        way = self.way_of(checked.inner.statement)
+        return self.explained_table(checked, self.plan_lines(checked.inner, way))
 
     def explained_table(
-        self, checked: Checked, lines: Sequence[str], steps: Iterable[Step] | None = None
+        self, checked: CheckedExplain, lines: Sequence[str], steps: Iterable[Step] | None = None
     ) -> pa.Table:
         """Returns lines, and what steps cost, in the requested form, which is also in the metadata of the schema."""
-        statement = checked.statement
-        assert isinstance(statement, Explain)
-        plan = explained(checked, lines, statement.format, self.mask, None if steps is None else list(steps))
-        return pa.table({"plan": plan}).replace_schema_metadata({EXPLAINED: statement.format})
+        form = checked.statement.format
+        plan = explained(checked.inner, lines, form, self.mask, None if steps is None else list(steps))
+        return pa.table({"plan": plan}).replace_schema_metadata({EXPLAINED: form})
 
     def plan_lines(self, checked: Checked, way: Way | None = None) -> list[str]:
         """Returns the plan of a statement in words; ``way`` is that of the cached plan that runs it, if any."""

@@ -5,27 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from millpond import faults
-from millpond.app.handlers import NOTHING, Handlers
+from millpond.app.handlers import NOTHING, Handlers, handle
 from millpond.app.script import is_passing
 from millpond.app.text_run import TextRun
 from millpond.query.result import Result
 from millpond.query.transaction import Transaction
 from millpond.sql import statements as st
-from millpond.sql.checked import Checked
+from millpond.sql.checked import Checked, CheckedNothing
+from millpond.sql.checked_commands import CheckedBegin, CheckedEnd
 from millpond.store.undo import Undo
 
 
 class Executor:
-    """Runs statements. ``begin`` begins a transaction; ``handlers`` run all but BEGIN, COMMIT and ROLLBACK."""
+    """Runs statements. ``begin`` begins a transaction; ``add`` adds the handlers of other kinds."""
 
     def __init__(self, text: TextRun, begin: Callable[[], Transaction]):
         self._text = text
         self._begin = begin
-        self.handlers: Handlers = {
-            st.Begin: self._begin_block,
-            st.Commit: self._commit_block,
-            st.Rollback: self._roll_back_block,
-        }
+        self.handlers: Handlers = dict(
+            (
+                handle(CheckedBegin, self._begin_block),
+                handle(CheckedEnd, self._end_block),
+                handle(CheckedNothing, self._do_nothing),
+            )
+        )
 
     def add(self, *some: Handlers) -> None:
         """Adds handlers for more kinds of statements."""
@@ -34,7 +37,7 @@ class Executor:
 
     def execute(self, checked: Checked) -> Result:
         """Runs one statement and returns its result. If it fails, the app is as it was before."""
-        if checked.skip:
+        if isinstance(checked, CheckedNothing):
             return Result(NOTHING, count=0)
         with Undo() as undo:
             if not is_passing(checked):
@@ -44,16 +47,19 @@ class Executor:
 
     def run(self, checked: Checked, undo: Undo) -> Result:
         """Runs one statement as a part of another."""
-        return self.handlers[type(checked.statement)](checked, undo)
+        return self.handlers[type(checked)](checked, undo)
 
-    def _begin_block(self, checked: Checked, undo: Undo) -> Result:
+    def _begin_block(self, checked: CheckedBegin, undo: Undo) -> Result:
         self._text.begin_block(self._begin())
         return Result(NOTHING, count=0)
 
-    def _commit_block(self, checked: Checked, undo: Undo) -> Result:
-        self._text.commit_block()
+    def _end_block(self, checked: CheckedEnd, undo: Undo) -> Result:
+        match checked.statement:
+            case st.Commit():
+                self._text.commit_block()
+            case st.Rollback():
+                self._text.roll_back_block()
         return Result(NOTHING, count=0)
 
-    def _roll_back_block(self, checked: Checked, undo: Undo) -> Result:
-        self._text.roll_back_block()
+    def _do_nothing(self, checked: CheckedNothing, undo: Undo) -> Result:
         return Result(NOTHING, count=0)

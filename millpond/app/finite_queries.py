@@ -15,7 +15,7 @@ from millpond.loading.open_sources import Sources
 from millpond.query.evaluate import Evaluator
 from millpond.query.table import Table
 from millpond.records import to_arrow
-from millpond.sql.checked import Checked
+from millpond.sql.checked import CheckedQuery, CheckedValues
 from millpond.sql.filters import resolve_values
 from millpond.store.snapshot import StoreSnapshot
 
@@ -30,12 +30,11 @@ class Answers:
     table: Callable[[str], Table]
 
     def answer(
-        self, checked: Checked, snapshots: StoreSnapshot | None = None, *, in_turn: bool = False
+        self, checked: CheckedQuery, snapshots: StoreSnapshot | None = None, *, in_turn: bool = False
     ) -> pa.Table:
         """Returns the rows of a query that has an end, as of a snapshot, by default the one that the statement sees.
         With ``in_turn`` it may wait for other queries: the caller then holds no lock.
         """
-        assert checked.resolved is not None
         self.sources.values.update(checked.source_options)
         for name in checked.reads:
             with suppress(UnknownName):  # it is being dropped, or is no table
@@ -44,8 +43,7 @@ class Answers:
         answer = self.evaluator.answer_in_turn if in_turn else self.evaluator.answer
         return answer(checked.resolved, inputs)
 
-    def values(self, checked: Checked) -> pa.Table:
+    def values(self, checked: CheckedValues) -> pa.Table:
         """Returns the rows of VALUES."""
-        assert checked.target is not None
-        rows = self.evaluator.answer(resolve_values(checked.target.schema, checked.values), {})
+        rows = self.evaluator.answer(resolve_values(checked.target.schema, checked.rows), {})
         return to_arrow(checked.target.schema, rows, what=f'{checked.target.kind} "{checked.target.name}"')

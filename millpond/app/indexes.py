@@ -9,7 +9,7 @@ from millpond.app.saved import SavedStatements
 from millpond.errors import NotSupported
 from millpond.sql import statements as st
 from millpond.sql.catalog import Catalog, Index
-from millpond.sql.checked import Checked
+from millpond.sql.checked_commands import CheckedIndex
 from millpond.sql.identity import identity
 from millpond.store.catalog import Saved
 from millpond.store.store import Store
@@ -27,9 +27,8 @@ class Indexes:
         self._saved = saved
         self._read_only = read_only
 
-    def create(self, checked: Checked, undo: Undo) -> None:
+    def create(self, checked: CheckedIndex, undo: Undo) -> None:
         index, statement = checked.index, checked.statement
-        assert index is not None
         undo.on_failure(partial(self.drop, index))
         self._open(index)
         faults.reach("index made")

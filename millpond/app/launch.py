@@ -21,10 +21,9 @@ from millpond.loading.open_sources import Sources
 from millpond.plan.connectors import Connectors
 from millpond.plan.plans import PipelinePlan, Target, target_of
 from millpond.query.result import Result
-from millpond.sql import statements as st
 from millpond.sql.catalog import Relation
-from millpond.sql.checked import Checked
-from millpond.sql.joins import all_inputs, join_warnings
+from millpond.sql.checked import CheckedBlock, CheckedInsert, CheckedRunnable, CheckedSelect, CheckedWrite
+from millpond.sql.joins import join_warnings
 from millpond.sql.querynames import made_name
 from millpond.store.catalog import Saved
 from millpond.store.query_states import DROPPED, QueryStates
@@ -55,7 +54,7 @@ class Launcher:
     keep_side_input: Callable[[Relation], None]
     read_only: bool
 
-    def name(self, checked: Checked, undo: Undo) -> str:
+    def name(self, checked: CheckedRunnable, undo: Undo) -> str:
         """Returns the name in the statement, or one that is the same after a restart."""
         named = checked.query_options.get("query.name")
         key, _, number = self.text.count(checked.statement).partition(":")
@@ -68,35 +67,40 @@ class Launcher:
             # A query of that name was dropped: that is forgotten.
             undo.on_failure(partial(self.query_states.set, name, DROPPED))
             self.query_states.note(name, None)
-        if self.text.in_file and isinstance(checked.statement, st.Select):
+        if self.text.in_file and isinstance(checked, CheckedSelect):
             # The position up to which it was printed is known from the run before.
             undo.on_failure(partial(self.runner.take_out, name))
         else:
             undo.on_failure(partial(self.removals.take_back_query, name))
         return name
 
-    def target(self, checked: Checked, query: str) -> Target:
+    def target(self, checked: CheckedWrite, query: str) -> Target:
         """Returns where the rows of a running statement go; in a test, rows that would leave the app are collected
         instead.
         """
-        assert checked.target is not None and checked.resolved is not None
-        if checked.target.kind != "sink" or not self.connectors.stands_in(checked.target.name):
-            return target_of(checked.target, checked.table_options)
-        self.emitted.open(query, checked.resolved.schema.arrow())
-        return Target("emit", query)
+        target = checked.changes
+        if target.kind == "sink" and self.connectors.stands_in(target.name):
+            self.emitted.open(query, checked.resolved.schema.arrow())
+            return Target("emit", query)
+        return target_of(target, checked.sink_options if isinstance(checked, CheckedInsert) else None)
 
-    def run_on(self, plan: PipelinePlan, checked: Checked, undo: Undo) -> Result:
+    def run_on(self, plan: PipelinePlan, checked: CheckedRunnable, undo: Undo) -> Result:
         """Runs a statement for as long as the app runs."""
         self.start(plan, checked, undo, query_entry(plan.name, checked))
         return Result(pa.table({}), count=0)
 
     def start(
-        self, plan: PipelinePlan, checked: Checked, undo: Undo, entry: Saved | None, *, new: bool = True
+        self,
+        plan: PipelinePlan,
+        checked: CheckedRunnable,
+        undo: Undo,
+        entry: Saved | None,
+        *,
+        new: bool = True,
     ) -> None:
         """Queues a running statement, which starts after the text has run. ``entry`` is its journal entry, stored once
         all that it needs is there.
         """
-        assert checked.resolved is not None
         if self.read_only:
             raise NotSupported(
                 "this statement runs for as long as an app, and the state directory is open for reading only",
@@ -107,11 +111,10 @@ class Launcher:
             if entry is not None and new:
                 self.declarations.keep(entry, ())
             return
-        for one in (checked, *checked.block):
+        for one in checked.members if isinstance(checked, CheckedBlock) else (checked,):
             undo.put(self.sources.values, one.source_options)
         undo.on_failure(self.removals.drop_unread)
-        resolved = [c.resolved for c in (checked, *checked.block) if c.resolved is not None]
-        for i in all_inputs(i for r in resolved for i in r.inputs):
+        for i in checked.inputs:
             if i.relation.captured:
                 self.keep_copy(i.relation)
             elif i.relation.kind == "source" and not i.relation.running:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from millpond.app.script import Checks, needed
+from millpond.app.script import Checks
 from millpond.dml.planned import Ground, PlannedInsert, PlannedMutation, PlannedSelect
 from millpond.errors import Error
 from millpond.loading.loader import Loader
@@ -24,7 +24,7 @@ from millpond.sql import statements as st
 from millpond.sql.bind import Binder
 from millpond.sql.calls import calls_for_everybody
 from millpond.sql.catalog import Catalog
-from millpond.sql.checked import Checked
+from millpond.sql.checked import CheckedInsert, CheckedMutation, CheckedSelect, CheckedValues
 from millpond.sql.filters import resolve_values
 from millpond.sql.growth import check_growth, makes_more
 from millpond.sql.keyed import keyed_write_of
@@ -40,6 +40,7 @@ from millpond.sql.template import Parameter, template_of
 from millpond.store.store import Store
 from millpond.tables.memory import MemoryTable
 
+_Once = CheckedSelect | CheckedInsert | CheckedValues | CheckedMutation
 _WORDS = ("select", "insert", "update", "delete", "merge", "with", "from", "values", "upsert")
 
 
@@ -47,7 +48,7 @@ _WORDS = ("select", "insert", "update", "delete", "merge", "with", "from", "valu
 class _Statement:
     """Contains a checked statement whose literals know their hole; ``marked`` if all holes are in one."""
 
-    checked: Checked
+    checked: _Once
     values: tuple[Any, ...]
     marked: bool
     public: bool
@@ -84,7 +85,7 @@ class Planner:
         found = self._read(asked)
         if found is None:
             return None
-        if self._loader.filled(needed(found.checked)):
+        if self._loader.filled(found.checked.needs):
             raise Unfit("a table is being loaded")
         short = self._short(found) if found.marked and found.public else None
         return short or self._general(found, asked.current)
@@ -102,7 +103,7 @@ class Planner:
             return None
         marked = mark_holes(statement, asked.template)
         checked = self._checks.one(statement, parsed.script.place)
-        if not _once(checked):
+        if not isinstance(checked, _Once) or not _once(checked):
             return None
         return _Statement(checked, asked.values, marked, _is_public(statement, parsed.script.place))
 
@@ -111,8 +112,7 @@ class Planner:
         checked, values = found.checked, found.values
         if self._evaluator.path != "auto":
             return None
-        if isinstance(checked.statement, st.Select):
-            assert checked.resolved is not None
+        if isinstance(checked, CheckedSelect):
             lookup = lookup_of(checked.resolved, values)
             run = None if lookup is None else self._table(lookup.table).compile_lookup(lookup)
             if lookup is None or run is None:
@@ -127,7 +127,7 @@ class Planner:
         # A statement in a block is part of the block.
         run = table.compile_write(write, self._in_block)
         way = Way("lookup", f"table {table.name} by {', '.join(table.schema.key)}")
-        if isinstance(checked.statement, st.Insert):
+        if isinstance(checked, CheckedValues):
             way = Way("values", "without an engine")
         return Plan(run, way, writes=True, run_now=table.compile_write(write, self._in_block, now=True))
 
@@ -150,7 +150,7 @@ class Planner:
         if any(isinstance(v, list | tuple | dict) for v in values):
             return None
         queries = _queries(checked)
-        if checked.target is not None and checked.mutation is None and any(q.inputs for q in queries):
+        if isinstance(checked, CheckedInsert) and any(q.inputs for q in queries):
             return None  # rows are read and then inserted: no other commit may come in between
         holes, prepared = self._prepared(queries, values)
         if prepared is None:
@@ -160,16 +160,15 @@ class Planner:
         public = found.public and (in_process or not has_patterns(checked.statement))
         # The size of the result was measured with the values that the statement came with.
         public = public and not (holes and makes_more(checked.statement))
-        names = needed(checked)
+        names = checked.needs
         ground = Ground(self._store, current, self._in_block, lambda: bool(self._loader.filled(names)))
-        if isinstance(checked.statement, st.Select):
+        if isinstance(checked, CheckedSelect):
             reads = tuple(self._table(name).count_query for name in checked.reads)
             run = PlannedSelect(ground, prepared[0], reads, self._evaluator.turns)
             return Plan(run, way, False, public, holes)
-        if checked.mutation is not None:
+        if isinstance(checked, CheckedMutation):
             return Plan(PlannedMutation(ground, checked.mutation, tuple(prepared)), way, True, public, holes)
-        assert checked.target is not None
-        is_values = checked.resolved is None
+        is_values = isinstance(checked, CheckedValues)
         return Plan(PlannedInsert(ground, checked.target, prepared[0], is_values), way, True, public, holes)
 
     def _way(self, prepared: Sequence[Prepared]) -> Way:
@@ -203,28 +202,23 @@ def text_of(statement: st.Statement) -> str:
     return print_statement(statement) if has_parameters else statement.text
 
 
-def _once(checked: Checked) -> bool:
+def _once(checked: _Once) -> bool:
     """Returns whether a statement ends, and needs only tables that exist."""
-    statement = checked.statement
-    if isinstance(statement, st.Select) and (
-        statement.query.window is not None or statement.query.emit is not None
-    ):
+    query = checked.statement.query if isinstance(checked, CheckedSelect) else None
+    if query is not None and (query.window is not None or query.emit is not None):
         return False
-    if checked.running or checked.live or checked.fold is not None or checked.block or checked.skip:
+    target = checked.changes
+    if target is not None and (target.kind not in ("table", "stream") or target.uri):
         return False
-    if checked.target is not None and (checked.target.kind not in ("table", "stream") or checked.target.uri):
-        return False
-    inputs = [i.relation for query in _queries(checked) for i in query.inputs]
-    return not checked.source_options and all(r.kind == "table" and r.uri is None for r in inputs)
+    inputs = [i.relation for i in checked.inputs]
+    outside = not isinstance(checked, CheckedValues) and bool(checked.source_options)
+    return not checked.running and not outside and all(r.kind == "table" and r.uri is None for r in inputs)
 
 
-def _queries(checked: Checked) -> list[Resolved]:
-    if checked.mutation is not None:
-        return [part.query for part in checked.mutation.parts]
-    if checked.resolved is not None:
-        return [checked.resolved]
-    assert checked.target is not None
-    return [resolve_values(checked.target.schema, checked.values)]
+def _queries(checked: _Once) -> Sequence[Resolved]:
+    if isinstance(checked, CheckedValues):
+        return [resolve_values(checked.target.schema, checked.rows)]
+    return checked.queries
 
 
 def _is_public(statement: st.Statement, locate: Any) -> bool:

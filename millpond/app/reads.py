@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from millpond.app.analyze import Analysis
 from millpond.app.describe import Descriptions
 from millpond.app.finite_queries import Answers
-from millpond.app.handlers import Handler, Handlers
+from millpond.app.handlers import Handler, Handlers, WithTypes, handle
 from millpond.app.launch import Launcher
 from millpond.app.text_run import TextRun
 from millpond.plan.pipeline import plan_pipeline
@@ -17,8 +16,8 @@ from millpond.plan.plans import Target
 from millpond.plan.view import plan_view
 from millpond.query.change_kind import emitted_schema
 from millpond.query.result import Result
-from millpond.sql import statements as st
-from millpond.sql.checked import Checked
+from millpond.sql.checked import CheckedExplain, CheckedSelect
+from millpond.sql.checked_commands import CheckedDescribe, CheckedShow, CheckedShowCreate
 from millpond.store.undo import Undo
 from millpond.streaming.emitted import Emitted
 from millpond.views.materialized_view import Views
@@ -35,24 +34,25 @@ class Reads:
     emitted: Emitted
     descriptions: Descriptions
     analysis: Analysis
-    with_types: Callable[[Checked], Checked]
+    with_types: WithTypes
     run: Handler
 
     @property
     def handlers(self) -> Handlers:
-        return {
-            st.Select: self.select,
-            st.Show: self.show,
-            st.Describe: self.describe,
-            st.ShowCreate: self.show_create,
-            st.Explain: self.explain,
-        }
+        return dict(
+            (
+                handle(CheckedSelect, self.select),
+                handle(CheckedShow, self.show),
+                handle(CheckedDescribe, self.describe),
+                handle(CheckedShowCreate, self.show_create),
+                handle(CheckedExplain, self.explain),
+            )
+        )
 
-    def select(self, checked: Checked, undo: Undo) -> Result:
+    def select(self, checked: CheckedSelect, undo: Undo) -> Result:
         if not checked.running and not checked.live:
             return Result(self.answers.answer(checked))
         checked = self.with_types(checked)
-        assert checked.resolved is not None
         name = self.launcher.name(checked, undo)
         result = self.emitted.open(name, emitted_schema(checked.resolved.schema.arrow(), checked.op))
         options = {} if checked.op is None else {"op": checked.op}
@@ -64,20 +64,16 @@ class Reads:
         self.launcher.run_on(plan_pipeline(checked, name, Target("emit", name, options)), checked, undo)
         return result
 
-    def show(self, checked: Checked, undo: Undo) -> Result:
-        assert isinstance(checked.statement, st.Show)
+    def show(self, checked: CheckedShow, undo: Undo) -> Result:
         return Result(self.descriptions.show(checked.statement.what))
 
-    def describe(self, checked: Checked, undo: Undo) -> Result:
-        assert isinstance(checked.statement, st.Describe) and checked.relation is not None
+    def describe(self, checked: CheckedDescribe, undo: Undo) -> Result:
         return Result(self.descriptions.describe(checked.relation, extended=checked.statement.extended))
 
-    def show_create(self, checked: Checked, undo: Undo) -> Result:
-        assert checked.relation is not None
+    def show_create(self, checked: CheckedShowCreate, undo: Undo) -> Result:
         return Result(self.descriptions.show_create(checked.relation))
 
-    def explain(self, checked: Checked, undo: Undo) -> Result:
-        assert isinstance(checked.statement, st.Explain)
+    def explain(self, checked: CheckedExplain, undo: Undo) -> Result:
         if not checked.statement.analyze:
             return Result(self.descriptions.explain(checked))
         return Result(self.analysis.analyze(checked, lambda inner: self.run(inner, undo)))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from millpond.app.declarations import Declarations
+from millpond.app.handlers import WithTypes
 from millpond.app.indexes import Indexes
 from millpond.app.launch import Launcher
 from millpond.app.saved import SavedStatements
@@ -30,7 +30,7 @@ from millpond.plan.view import plan_view
 from millpond.sql import statements as st
 from millpond.sql.blocks import grouped
 from millpond.sql.catalog import Catalog
-from millpond.sql.checked import Checked
+from millpond.sql.checked import CheckedBlock, CheckedCapture, CheckedStream, CheckedTableAs, CheckedWrite
 from millpond.sql.parse import parse
 from millpond.store.catalog import Saved, options_of, relation_of
 from millpond.store.dropped_tables import LEAVING, DroppedTables
@@ -70,7 +70,7 @@ class Restorer:
     table_loads: TableLoads
     captured_streams: CapturedStreams
     secrets: Secrets
-    with_types: Callable[[Checked], Checked]
+    with_types: WithTypes
     read_only: bool
 
     def restore(self) -> None:
@@ -148,18 +148,21 @@ class Restorer:
                 return
         # It continues with the columns that it knew; new ones are added as usual.
         checked = self.checks.kept(entry, statement, parsed.script.place, entry.widths)
-        self.sources.values.update(checked.source_options)
-        target = checked.target
-        known = self.catalog.find(target.name) if target is not None else None
-        if target is not None and known is not None and known.schema != target.schema:
-            if take_doubles(self.sources.open, self.connectors, checked):
-                checked = self.checks.kept(entry, statement, parsed.script.place, entry.widths)
-        if checked.captured is not None:
+        if isinstance(checked, CheckedStream | CheckedWrite):
+            self.sources.values.update(checked.source_options)
+        if isinstance(checked, CheckedCapture):
             self.captured_streams.add(checked)
             self.runner.starter.recovered(_query_of(entry))
-        if not connected:
-            with Undo() as undo:
-                self._resume_checked(entry, checked, undo)
+        if not isinstance(checked, CheckedWrite):
+            return
+        target = checked.changes
+        known = self.catalog.find(target.name)
+        if known is not None and known.schema != target.schema:
+            if take_doubles(self.sources.open, self.connectors, checked.resolved):
+                checked = self.checks.kept(entry, statement, parsed.script.place, entry.widths)
+                assert isinstance(checked, CheckedWrite)
+        with Undo() as undo:
+            self._resume_checked(entry, checked, undo)
 
     def _stays(self, table: str, why: str) -> None:
         """Leaves a table with its rows if its source cannot be read as before, and reports that."""
@@ -167,30 +170,29 @@ class Restorer:
         known = self.loads.get(table.lower()) or Load("unknown", "its source")
         self.loads[table.lower()] = replace(known, error=f"it stays as it was: {why}")
 
-    def _resume_checked(self, entry: Saved, checked: Checked, undo: Undo) -> None:
+    def _resume_checked(self, entry: Saved, checked: CheckedWrite, undo: Undo) -> None:
         checked = self.with_types(checked)
-        assert checked.resolved is not None and checked.target is not None
         name = _query_of(entry)
         target = self.launcher.target(checked, name)
-        known = self.catalog.find(checked.target.name)
-        if known is not None and known.schema != checked.target.schema:
+        known = self.catalog.find(checked.changes.name)
+        if known is not None and known.schema != checked.changes.schema:
             if known.kind != "table" or not self.drift.widen(known, checked):
                 self._stays(entry.name, "the columns of its source have changed")
                 return
-        if checked.block:
+        if isinstance(checked, CheckedBlock):
             self.launcher.start(plan_block(checked, name), checked, undo, entry, new=False)
         elif checked.running:
             self.launcher.start(plan_pipeline(checked, name, target), checked, undo, entry, new=False)
         elif checked.live:
             self.loader.wait(self.loader.running(checked.reads))
-            self.views.add(plan_view(checked, name, target), checked.target.schema, restored=True)
-        else:
+            self.views.add(plan_view(checked, name, target), checked.changes.schema, restored=True)
+        elif isinstance(checked, CheckedTableAs):
             plan = plan_load(checked, name, target)
             if self.table_loads.is_from_outside(plan):
-                self.loader.begin(plan, checked, lambda error: self._failed(entry, error))
+                self.loader.begin(plan, lambda error: self._failed(entry, error))
                 return
             self.loader.wait(self.loader.running(checked.reads))
-            self.table_loads.load(plan, checked)
+            self.table_loads.load(plan)
 
 
 class Revival:

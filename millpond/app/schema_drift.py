@@ -11,6 +11,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterable
 
+from millpond.app.handlers import WithTypes
 from millpond.app.saved import SavedStatements
 from millpond.app.script import Checks
 from millpond.errors import Error
@@ -24,7 +25,7 @@ from millpond.plan.plans import LoadPlan, PipelinePlan, target_of
 from millpond.plan.view import plan_view
 from millpond.sql.blocks import grouped
 from millpond.sql.catalog import Catalog, Relation
-from millpond.sql.checked import Checked
+from millpond.sql.checked import CheckedInsert, CheckedTableAs, CheckedWrite
 from millpond.sql.parse import parse
 from millpond.store.catalog import Saved, widths_of
 from millpond.store.store import Store
@@ -49,7 +50,7 @@ class SchemaDrift:
         views: Views,
         plans: Callable[[], Iterable[PipelinePlan]],
         checks: Checks,
-        with_types: Callable[[Checked], Checked],
+        with_types: WithTypes,
         mask: Mask,
         get_table: Callable[[str], object],
     ):
@@ -75,9 +76,9 @@ class SchemaDrift:
         self._keep_columns(plan.batch.stream.relation, columns)
         try:
             checked = self._checked(entry)
-            assert checked.target is not None
-            table = self._catalog.find(checked.target.name) if checked.target.kind == "table" else None
-            if checked.target.kind == "stream" or (table is not None and not self.widen(table, checked)):
+            target = checked.changes
+            table = self._catalog.find(target.name) if target.kind == "table" else None
+            if target.kind == "stream" or (table is not None and not self.widen(table, checked)):
                 return None
         except Error as error:
             why = self._mask(error.message)
@@ -85,9 +86,10 @@ class SchemaDrift:
             return None
         entry.widths = widths_of(checked)
         self._journal.put_entry(entry.entry())
-        return plan_pipeline(checked, plan.name, target_of(checked.target, checked.table_options))
+        options = checked.sink_options if isinstance(checked, CheckedInsert) else None
+        return plan_pipeline(checked, plan.name, target_of(target, options))
 
-    def follow_sources(self, plan: LoadPlan, sources: Iterable[Relation]) -> tuple[Checked, LoadPlan] | None:
+    def follow_sources(self, plan: LoadPlan, sources: Iterable[Relation]) -> LoadPlan | None:
         """Returns the plan of a table over sources that now have more columns; None if it stays as it was."""
         entry, table = self._saved.get(plan.name), self._catalog.find(plan.target.name)
         if entry is None or table is None:
@@ -96,18 +98,18 @@ class SchemaDrift:
             self._keep_columns(relation, self._open_source(relation).schema())
         try:
             checked = self._checked(entry)
+            assert isinstance(checked, CheckedTableAs)
             if not self.widen(table, checked):
                 return None
         except Error as error:
             why = self._mask(error.message)
             log.warning('table "%s" continues with the columns that it had: %s', table.name, why)
             return None
-        return checked, plan_load(checked, plan.name, plan.target)
+        return plan_load(checked, plan.name, plan.target)
 
-    def widen(self, table: Relation, checked: Checked) -> bool:
+    def widen(self, table: Relation, checked: CheckedWrite) -> bool:
         """Adds the new columns of its query to a table; returns False if it cannot, and leaves the table as it is."""
-        assert checked.target is not None
-        wanted = checked.target.schema
+        wanted = checked.changes.schema
         if wanted == table.schema:
             return True
         entry = self._saved.get(f"table:{table.name}")
@@ -160,9 +162,9 @@ class SchemaDrift:
         if entry is not None:
             checked = self._checked(entry)
             table = self._catalog.find(view.plan.target.name)
-            if checked.target is not None and table is not None and self.widen(table, checked):
-                plan = plan_view(checked, view.plan.name, target_of(checked.target))
-                schema = checked.target.schema
+            if table is not None and self.widen(table, checked):
+                plan = plan_view(checked, view.plan.name, target_of(checked.changes))
+                schema = checked.changes.schema
         self._views.replace(view, plan, schema)
 
     def _keep_columns(self, stream: Relation, columns: Schema) -> None:
@@ -180,7 +182,9 @@ class SchemaDrift:
         """Returns the saved entry of the statement: the table that it fills, or the query."""
         return self._saved.get(plan.name) or self._saved.get(f"query:{plan.name}")
 
-    def _checked(self, entry: Saved) -> Checked:
+    def _checked(self, entry: Saved) -> CheckedWrite:
         parsed = parse(entry.text)
         statement = grouped(parsed.require())[0]
-        return self._with_types(self._checks.kept(entry, statement, parsed.script.place, {}))
+        checked = self._with_types(self._checks.kept(entry, statement, parsed.script.place, {}))
+        assert isinstance(checked, CheckedWrite)
+        return checked

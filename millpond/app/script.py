@@ -12,7 +12,7 @@ from millpond.sql import statements as st
 from millpond.sql.blocks import Blocks, grouped
 from millpond.sql.catalog import Catalog, CatalogVersion
 from millpond.sql.check import Checker
-from millpond.sql.checked import Checked
+from millpond.sql.checked import Checked, CheckedExplain, CheckedSelect, CheckedTransaction
 from millpond.sql.identity import identity
 from millpond.sql.parse import parse
 from millpond.sql.printer import print_name
@@ -126,7 +126,8 @@ class Checks:
             checked = checker.check(statement)
             checker.errors.extend(blocks.check(statement, checked))
             if checked is not None:
-                steps += [Step(c) for c in checked.block] if once_only(checked) else [Step(checked)]
+                members = checked.members if isinstance(checked, CheckedTransaction) else (checked,)
+                steps += [Step(c) for c in members]
         checker.errors.extend(blocks.finish())
         checker.errors.extend(_changed_queries(steps, left))
         if checker.errors:
@@ -136,28 +137,8 @@ class Checks:
 
 def is_passing(checked: Checked) -> bool:
     """Returns whether a statement leaves nothing behind after its result."""
-    plain = isinstance(checked.statement, st.Select | st.Explain) and st.only_reads(checked.statement)
+    plain = isinstance(checked, CheckedSelect | CheckedExplain) and st.only_reads(checked.statement)
     return plain and not checked.running and not checked.live
-
-
-def once_only(checked: Checked) -> bool:
-    """Returns whether it is a block whose statements run once, one after another."""
-    return bool(checked.block) and not checked.running
-
-
-def needed(checked: Checked) -> set[str]:
-    """Returns the tables that must be loaded before a statement runs; a running one waits for them when it starts."""
-    if checked.running:
-        return set()
-    named = [
-        checked.target,
-        checked.relation,
-        checked.mutation.target if checked.mutation is not None else None,
-    ]
-    names = {*checked.reads, *(r.name for r in named if r is not None)}
-    if checked.index is not None:
-        names.add(checked.index.table)
-    return names.union(*(needed(c) for c in checked.block))
 
 
 def targets_of(statement: st.Statement) -> set[str]:

@@ -10,7 +10,7 @@ from millpond.app.describe import Descriptions
 from millpond.app.finite_queries import Answers
 from millpond.app.lifetime import Lifetime
 from millpond.app.permissions import Permissions
-from millpond.app.script import needed, raise_all
+from millpond.app.script import raise_all
 from millpond.app.text_run import TextRun
 from millpond.connectors.source import find_source
 from millpond.errors import Closed, Error
@@ -21,7 +21,7 @@ from millpond.query.result import Result
 from millpond.sql import statements as st
 from millpond.sql.catalog import Catalog, CatalogVersion
 from millpond.sql.check import Checker
-from millpond.sql.checked import Checked
+from millpond.sql.checked import Checked, CheckedExplain, CheckedSelect
 from millpond.sql.outside import Named, named_outside
 from millpond.sql.statement_text import point_at_word
 from millpond.sql.text import Script
@@ -69,10 +69,10 @@ class Selects:
                 found = [checker.check(statement) for statement in statements]
                 if checker.errors:
                     raise_all(checker.errors)
-                checked = [c for c in found if c is not None and _ends(c)]
+                checked = [c for c in found if isinstance(c, CheckedSelect | CheckedExplain) and _ends(c)]
                 if len(checked) < len(statements):
                     return None
-                names = {n for c in checked for n in needed(c)}
+                names = {n for c in checked for n in c.needs}
                 if not {n.lower() for n in names} & loading:
                     if permissions is not None:
                         permissions.checked(checked)
@@ -92,21 +92,23 @@ class Selects:
             if self.catalog.version is version:
                 return version, loading, snapshots
 
-    def _answer(self, checked: Checked, snapshots: StoreSnapshot, sources: Sources) -> Result:
+    def _answer(
+        self, checked: CheckedSelect | CheckedExplain, snapshots: StoreSnapshot, sources: Sources
+    ) -> Result:
         answers = replace(self.answers, sources=sources)
         descriptions = replace(self.descriptions, sources=sources)
+
+        def run(query: Checked) -> Result:
+            assert isinstance(query, CheckedSelect)
+            return Result(answers.answer(query, snapshots, in_turn=True))
+
         try:
-            statement = checked.statement
-            if isinstance(statement, st.Explain) and statement.analyze:
-                analysis = replace(self.analysis, descriptions=descriptions)
-                return Result(
-                    analysis.analyze_query(
-                        checked, lambda inner: Result(answers.answer(inner, snapshots, in_turn=True))
-                    )
-                )
-            if isinstance(statement, st.Explain):
+            if isinstance(checked, CheckedSelect):
+                return run(checked)
+            if not checked.statement.analyze:
                 return Result(descriptions.explain(checked))
-            return Result(answers.answer(checked, snapshots, in_turn=True))
+            analysis = replace(self.analysis, descriptions=descriptions)
+            return Result(analysis.analyze_query(checked, run))
         except Error as error:
             point_at_word(error, checked.statement)
             raise
@@ -126,7 +128,7 @@ def _is_endless(named: Named) -> bool:
 
 
 def _ends(checked: Checked) -> bool:
-    if checked.running or checked.live or checked.resolved is None:
+    if checked.running or checked.live:
         return False
-    relations = [i.relation for i in checked.resolved.inputs]
+    relations = [i.relation for query in checked.queries for i in query.inputs]
     return all(r.kind == "source" or (r.kind == "table" and r.uri is None) for r in relations)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from millpond import steps
+from millpond.app.handlers import C
 from millpond.clock import Clock
 from millpond.errors import QueryFailed
-from millpond.sql.checked import Checked
+from millpond.sql.checked import CheckedQuery, CheckedView
 from millpond.types import Column, Schema, normal
 
 
@@ -50,28 +50,20 @@ class Spark:
             "evaluate by Spark", lambda: ask(self.session(), at_time(sql, self._clock), tables)
         )
 
-    def with_types(self, checked: Checked) -> Checked:
+    def with_types(self, checked: C) -> C:
         """Returns the statement with the types that only Spark's analyser knows."""
-        resolved = checked.resolved
-        if resolved is None or resolved.schema.known:
+        if not isinstance(checked, CheckedQuery) or checked.resolved.schema.known:
             return checked
+        query, is_view = checked.resolved, isinstance(checked, CheckedView)
         from millpond.sql.render import spark
 
-        empty = {i.view: i.relation.schema.arrow().empty_table() for i in resolved.inputs}
+        empty = {i.view: i.relation.schema.arrow().empty_table() for i in query.inputs}
         try:
-            found = self.ask(spark.render(resolved.expression), empty).schema
+            found = self.ask(spark.render(query.expression), empty).schema
         except QueryFailed:
-            if checked.relation is None or checked.relation.kind != "view":
+            if not is_view:
                 raise
             # The query of a view determines them, whenever it is read.
-            found = [pa.field(c.name, c.type or pa.null()) for c in resolved.schema]
-        columns = tuple(Column(c.name, normal(f.type)) for c, f in zip(resolved.schema, found, strict=True))
-        schema = Schema(columns, resolved.schema.key)
-        relation = checked.relation and dataclasses.replace(checked.relation, schema=schema)
-        same = checked.target is checked.relation
-        return dataclasses.replace(
-            checked,
-            resolved=dataclasses.replace(resolved, schema=schema),
-            relation=relation,
-            target=relation if same else checked.target,
-        )
+            found = [pa.field(c.name, c.type or pa.null()) for c in query.schema]
+        columns = tuple(Column(c.name, normal(f.type)) for c, f in zip(query.schema, found, strict=True))
+        return checked.with_schema(Schema(columns, query.schema.key))

@@ -17,7 +17,7 @@ from millpond.app.lifetime import Lifetime
 from millpond.app.permissions import Permissions
 from millpond.app.queries import Queries
 from millpond.app.saved import SavedStatements
-from millpond.app.script import Checks, Step, is_passing, needed
+from millpond.app.script import Checks, Step, is_passing
 from millpond.app.secrets import Secrets
 from millpond.app.select import Selects
 from millpond.app.text_run import TextRun
@@ -223,7 +223,7 @@ class Texts:
         """Returns the tables that the steps need now and that are being loaded."""
         if not self.loader.running():
             return set()
-        return self.loader.running(name for s in steps if s.checked is not None for name in needed(s.checked))
+        return self.loader.running(name for s in steps if s.checked is not None for name in s.checked.needs)
 
     def _check_ours(self, steps: Sequence[Step]) -> None:
         """Raises before anything runs if the state is of an app that shares no statement with this file."""
@@ -261,9 +261,9 @@ class Texts:
             try:
                 return self.executor.execute(checked)
             except Outdated:
-                target = checked.target
+                target = checked.changes
                 checked = self.checks.one(checked.statement, script.place)
-                if checked.target is target:
+                if checked.changes is target:
                     time.sleep(_PAUSE)  # a database has the columns already, and the catalog will soon
         return self.executor.execute(checked)
 

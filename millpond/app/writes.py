@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
+
+import pyarrow as pa
 
 from millpond import faults
 from millpond.app.finite_queries import Answers
-from millpond.app.handlers import NOTHING, Handlers
+from millpond.app.handlers import NOTHING, Handlers, WithTypes, handle
 from millpond.app.launch import Launcher
 from millpond.app.text_run import TextRun
 from millpond.changes import Changes
@@ -19,12 +20,10 @@ from millpond.loading.inputs import Inputs
 from millpond.loading.open_sources import Sources
 from millpond.plan.connectors import Connectors
 from millpond.plan.pipeline import plan_block, plan_pipeline
-from millpond.plan.plans import target_of
 from millpond.query.evaluate import Evaluator
 from millpond.query.result import Result
-from millpond.sql import statements as st
 from millpond.sql.catalog import Relation
-from millpond.sql.checked import Checked
+from millpond.sql.checked import CheckedBlock, CheckedFold, CheckedInsert, CheckedMutation, CheckedValues
 from millpond.store.snapshot import StoreSnapshot
 from millpond.store.store import Store
 from millpond.store.undo import Undo
@@ -33,7 +32,7 @@ from millpond.streaming.emitted import Emitted
 from millpond.streaming.stages import Spark
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Writes:
     """Runs statements that change rows."""
 
@@ -47,33 +46,37 @@ class Writes:
     connectors: Connectors
     emitted: Emitted
     spark: Spark
-    with_types: Callable[[Checked], Checked]
+    with_types: WithTypes
 
     @property
     def handlers(self) -> Handlers:
-        changes = (st.Update, st.Delete, st.Merge, st.Upsert, st.Truncate)
-        return {st.Insert: self.insert, st.Block: self.block, **dict.fromkeys(changes, self.mutate)}
+        return dict(
+            (
+                handle(CheckedInsert, self.insert),
+                handle(CheckedValues, self.insert_values),
+                handle(CheckedMutation, self.mutate),
+                handle(CheckedFold, self.fold),
+                handle(CheckedBlock, self.block),
+            )
+        )
 
-    def insert(self, checked: Checked, undo: Undo) -> Result:
-        assert isinstance(checked.statement, st.Insert) and checked.target is not None
+    def insert(self, checked: CheckedInsert, undo: Undo) -> Result:
         target = checked.target
         if target.kind == "sink" and not checked.running:
             return self._write_outside(checked, target)
-        if target.kind == "sink":
-            name = self.launcher.name(checked, undo)
-            plan = plan_pipeline(checked, name, self.launcher.target(checked, name))
-            return self.launcher.run_on(plan, checked, undo)
         if checked.running:
-            name = self.launcher.name(checked, undo)
-            return self.launcher.run_on(plan_pipeline(checked, name, target_of(target)), checked, undo)
+            return self._run_on(checked, undo)
         if target.kind == "table" and target.name.lower() in {name.lower() for name in checked.reads}:
             # Rows that are read from the table itself must be unchanged when it is written.
             find = partial(self._find_rows, checked, target)
             return Result(NOTHING, count=self.text.write(checked.statement, target.name, find))
-        if checked.resolved is not None:
-            rows = self.answers.answer(checked)
-        else:
-            rows = self.answers.values(checked)
+        return self._insert_rows(checked, self.answers.answer(checked))
+
+    def insert_values(self, checked: CheckedValues, undo: Undo) -> Result:
+        return self._insert_rows(checked, self.answers.values(checked))
+
+    def _insert_rows(self, checked: CheckedInsert | CheckedValues, rows: pa.Table) -> Result:
+        target = checked.target
         faults.reach("rows found")
         if target.kind == "stream":
             self.store.commit(sent={target.name: rows}, done=self.text.done_by(checked.statement))
@@ -81,14 +84,20 @@ class Writes:
             self.text.write(checked.statement, target.name, inserting(target, rows))
         return Result(NOTHING, count=rows.num_rows)
 
+    def _run_on(self, checked: CheckedInsert | CheckedFold, undo: Undo) -> Result:
+        """Runs a statement for as long as the app."""
+        name = self.launcher.name(checked, undo)
+        plan = plan_pipeline(checked, name, self.launcher.target(checked, name))
+        return self.launcher.run_on(plan, checked, undo)
+
     def _find_rows(
-        self, checked: Checked, target: Relation, snapshots: StoreSnapshot
+        self, checked: CheckedInsert, target: Relation, snapshots: StoreSnapshot
     ) -> tuple[dict[str, Changes], int]:
         rows = self.answers.answer(checked, snapshots)
         faults.reach("rows found")
         return inserting(target, rows)(snapshots)
 
-    def _write_outside(self, checked: Checked, target: Relation) -> Result:
+    def _write_outside(self, checked: CheckedInsert, target: Relation) -> Result:
         """Writes rows of tables to a sink, once."""
         if self.text.transaction is not None:
             raise NotSupported(
@@ -97,12 +106,11 @@ class Writes:
                 place=checked.statement.place,
             )
         checked = self.with_types(checked)
-        assert checked.resolved is not None
         if self.connectors.stands_in(target.name):
             rows, name = self.answers.answer(checked), f"insert {len(self.emitted.results) + 1}"
             self.emitted.open(name, rows.schema).add(rows)
             return Result(NOTHING, count=rows.num_rows)
-        sink = find_sink(target.name)(target.name, checked.table_options, checked.resolved.schema)
+        sink = find_sink(target.name)(target.name, checked.sink_options, checked.resolved.schema)
         try:
             sink.open("insert")
             faults.reach("sink opened once")
@@ -114,13 +122,11 @@ class Writes:
         self.store.commit(done=self.text.done_by(checked.statement))
         return Result(NOTHING, count=rows.num_rows)
 
-    def mutate(self, checked: Checked, undo: Undo) -> Result:
-        if checked.fold is not None:
-            target = checked.fold.target
-            name = self.launcher.name(checked, undo)
-            return self.launcher.run_on(plan_pipeline(checked, name, target_of(target)), checked, undo)
+    def fold(self, checked: CheckedFold, undo: Undo) -> Result:
+        return self._run_on(checked, undo)
+
+    def mutate(self, checked: CheckedMutation, undo: Undo) -> Result:
         mutation = checked.mutation
-        assert mutation is not None
         undo.put(self.sources.values, checked.source_options)
         find = finding(
             mutation,
@@ -128,16 +134,16 @@ class Writes:
         )
         return Result(NOTHING, count=self.text.write(checked.statement, mutation.target.name, find))
 
-    def block(self, checked: Checked, undo: Undo) -> Result:
+    def block(self, checked: CheckedBlock, undo: Undo) -> Result:
         """Runs a BEGIN … COMMIT block over a stream."""
-        checked = dataclasses.replace(checked, block=tuple(self.with_types(c) for c in checked.block))
+        checked = replace(checked, members=tuple(self.with_types(c) for c in checked.members))
         self._check_kept_alike(checked)
         name = self.launcher.name(checked, undo)
         return self.launcher.run_on(plan_block(checked, name), checked, undo)
 
-    def _check_kept_alike(self, block: Checked) -> None:
+    def _check_kept_alike(self, block: CheckedBlock) -> None:
         """Checks that all targets of a block survive a restart, or none: they share one position."""
-        targets = {c.target.name: c.target for c in block.block if c.target is not None}.values()
+        targets = {c.changes.name: c.changes for c in block.members}.values()
         kept = {t.name: t.kind == "stream" or self.store.keeps(t.name) for t in targets}
         if len(set(kept.values())) > 1:
             lost = next(name for name, keeps in kept.items() if not keeps)

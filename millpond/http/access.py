@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from millpond.http.failures import Refused
 from millpond.http.settings import Role
 from millpond.sql import statements as st
-from millpond.sql.checked import Checked
+from millpond.sql.checked import Checked, CheckedExplain
 
 CHANGES = (*st.WRITES, st.Begin, st.Commit, st.Rollback)
 
@@ -60,7 +60,7 @@ def check_kinds(role: Role, statements: Sequence[st.Statement]) -> None:
 
 def check_running(role: Role, checked: Checked) -> None:
     """Raises Refused for a statement that would continue after the response, if the role may not start one."""
-    if checked.runs and not isinstance(checked.statement, st.Explain):
+    if checked.runs and not isinstance(checked, CheckedExplain):
         require(role, Role.ADMIN, f"a running {words(checked.statement)}")
 
 

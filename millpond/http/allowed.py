@@ -15,9 +15,9 @@ from millpond.errors import Place
 from millpond.http.failures import Refused
 from millpond.query.conditions import Condition
 from millpond.sql.calls import calls_in
-from millpond.sql.checked import COMMON_TABLE_OPTIONS, RUNNING_OPTIONS, STREAM_OPTIONS
 from millpond.sql.functions import FOR_CLIENTS, function_classes
 from millpond.sql.growth import check_growth
+from millpond.sql.options import COMMON_TABLE_OPTIONS, RUNNING_OPTIONS, STREAM_OPTIONS
 from millpond.sql.outside import Named, named_outside
 from millpond.sql.patterns import check_patterns, has_patterns
 from millpond.sql.spans import own_span

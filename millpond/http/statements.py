@@ -89,10 +89,8 @@ class HttpPermissions:
                 check_patterns(statement, self._locate)
 
     def _asks_spark(self, checked: Checked) -> bool:
-        parts = () if checked.mutation is None else checked.mutation.parts
-        queries = [checked.resolved, *(part.query for part in parts)]
         way = self._service.evaluator.way
-        return checked.runs or any(query is not None and way(query)[0] == "spark" for query in queries)
+        return checked.runs or any(way(query)[0] == "spark" for query in checked.queries)
 
 
 def _free() -> None:

@@ -31,7 +31,6 @@ from millpond.plan.plans import LoadPlan
 from millpond.query.evaluate import Evaluator
 from millpond.records.text import to_json
 from millpond.sql.catalog import Relation
-from millpond.sql.checked import Checked
 from millpond.sql.errortables import ERROR_COLUMNS
 from millpond.sql.pushdown import need_of
 from millpond.sql.resolve import Input
@@ -43,7 +42,7 @@ from millpond.store.store import Store
 log = logging.getLogger("millpond")
 
 
-TakeIn = Callable[[LoadPlan, Iterable[Relation]], tuple[Checked, LoadPlan] | None]
+TakeIn = Callable[[LoadPlan, Iterable[Relation]], LoadPlan | None]
 """Makes the plan of a table over sources that have more columns now; None if it does not change."""
 
 
@@ -82,7 +81,6 @@ class LoadedTable(OverSources):
     def __init__(
         self,
         plan: LoadPlan,
-        checked: Checked | None,
         report: Report,
         store: Store,
         evaluator: Evaluator,
@@ -92,7 +90,6 @@ class LoadedTable(OverSources):
         take_in: TakeIn,
     ):
         self.plan = plan
-        self._checked = checked
         self._report = report
         self._store = store
         self._evaluator = evaluator
@@ -161,8 +158,8 @@ class LoadedTable(OverSources):
     def _noting(self) -> Origins | None:
         """Returns what records the origin of the table's rows, if parts of the source may be removed while their rows
         remain valid."""
-        by, checked = self.plan.by, self._checked
-        if checked is not None and checked.table_options.get("refresh") == "once":
+        by = self.plan.by
+        if self.plan.once:
             return None  # nothing is compared with later rows
         if self._origins is None and by is not None and abilities.leaves(self.sources[by.view]):
             self._origins = Origins(self._store, self._evaluator, self.plan)
@@ -192,7 +189,7 @@ class LoadedTable(OverSources):
         self._tried = names
         found = self._take_in(self.plan, {r.name: r for r in self.reads}.values())
         if found is not None:
-            self._checked, self.plan = found
+            self.plan = found
             self._views = _sources_of(self.plan)
 
     def _append(self, at: Offset | None, end: Offset, skip: int = 0) -> int:
@@ -334,7 +331,7 @@ class LoadedTable(OverSources):
         """Returns the rows that have a key, and error records of the others. Without an error table the commit refuses
         them."""
         key = self._store.backend(self.plan.target.name).schema.key
-        if self.plan.errors is None or self._checked is None or self._checked.table_options.get("null_keys"):
+        if self.plan.errors is None or self.plan.null_keys:
             return rows, none_rejected()
         bad = np.zeros(rows.num_rows, bool)
         for name in key:

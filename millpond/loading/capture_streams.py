@@ -21,7 +21,7 @@ from millpond.loading.capture_tables import let_go
 from millpond.loading.followers import Followers, Mask, OverSources
 from millpond.loading.open_sources import Sources
 from millpond.sql.catalog import Relation
-from millpond.sql.checked import Checked
+from millpond.sql.checked import CheckedCapture
 from millpond.store.store import Store
 
 READ = 5
@@ -145,9 +145,8 @@ class CapturedStreams:
         self._identity = identity
         self._mask = mask
 
-    def add(self, checked: Checked) -> None:
+    def add(self, checked: CheckedCapture) -> None:
         """Sends the changes that a stream captures to it, from now on."""
-        assert checked.relation is not None and checked.captured is not None
         self._sources.values.update(checked.source_options)
         name, store = checked.relation.name, self._store
         if not store.journal.durable:

@@ -28,7 +28,6 @@ from millpond.loading.progress import Report
 from millpond.options import find_option, read_options
 from millpond.plan.plans import LoadPlan
 from millpond.query.evaluate import Evaluator
-from millpond.sql.checked import Checked
 from millpond.sql.parse import parse
 from millpond.sql.reads import uris_read
 from millpond.sql.statements import CreateStream, CreateTable
@@ -48,7 +47,6 @@ class CapturedTable(LoadedTable):
     def __init__(
         self,
         plan: LoadPlan,
-        checked: Checked | None,
         report: Report,
         store: Store,
         evaluator: Evaluator,
@@ -61,7 +59,7 @@ class CapturedTable(LoadedTable):
         *,
         kept: bool,
     ):
-        super().__init__(plan, checked, report, store, evaluator, inputs, open_source, clock, take_in)
+        super().__init__(plan, report, store, evaluator, inputs, open_source, clock, take_in)
         self._mask = mask
         relation = next(iter(self._views.values())).relation
         shared = open_source(relation)
@@ -161,11 +159,6 @@ class CapturedTable(LoadedTable):
             places = {read.index(n.lower()): i for i, n in enumerate(names)}
             rows = with_kept(rows, ops, logged[KEPT], places, list(schema.key), own)
         return changes_of(rows, ops, list(schema.key), own, self._evaluator)
-
-    @property
-    def hidden(self) -> bool:
-        """Returns whether the table is internal: no statement created it."""
-        return self._checked is None
 
     def abandon(self, *, new: bool) -> None:
         if new:

@@ -13,7 +13,7 @@ from millpond.journal.journal import Journal
 from millpond.loading.open_sources import OpenSource
 from millpond.plan.connectors import Connectors
 from millpond.sql.catalog import Relation
-from millpond.sql.checked import Checked
+from millpond.sql.resolve import Resolved
 from millpond.store.catalog import dump_schema, load_schema
 from millpond.types import NUMBER, Schema
 
@@ -21,12 +21,12 @@ COLUMNS = "columns"
 """The kind of journal entries that contain them; the name is the address of the source."""
 
 
-def take_doubles(open_source: OpenSource, connectors: Connectors, checked: Checked) -> bool:
-    """Uses DOUBLE for numbers that were discovered in the sources of a statement, as in earlier versions, unless the
+def take_doubles(open_source: OpenSource, connectors: Connectors, query: Resolved) -> bool:
+    """Uses DOUBLE for numbers that were discovered in the sources of a query, as in earlier versions, unless the
     columns of a source are stored. Returns whether there are any.
     """
     found = False
-    for relation in (i.relation for i in checked.resolved.inputs) if checked.resolved is not None else ():
+    for relation in (i.relation for i in query.inputs):
         if relation.uri is None or not relation.guessed:
             continue
         source = open_source(relation)

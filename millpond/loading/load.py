@@ -22,7 +22,6 @@ from millpond.plan.plans import LoadPlan, Target
 from millpond.retry import Patience
 from millpond.sql import statements as st
 from millpond.sql.catalog import Catalog, Relation
-from millpond.sql.checked import Checked
 from millpond.sql.errortables import error_relation
 from millpond.sql.reads import names_read, uris_read
 from millpond.steps import recording
@@ -66,7 +65,7 @@ class TableLoads:
         inputs = [i.relation for i in plan.query.inputs]
         return all(r.kind == "source" and not self._sources.open(r).local for r in inputs)
 
-    def load(self, plan: LoadPlan, checked: Checked) -> int:
+    def load(self, plan: LoadPlan) -> int:
         """Loads a table from its sources, and starts its follower; what was loaded before a restart is not loaded
         again.
         """
@@ -76,11 +75,11 @@ class TableLoads:
         what = mask(", ".join(sources)) or "tables"
         kind = sources[0].partition(":")[0] if sources else "table"
         loads[name] = Load(kind, what, began=time.time())
-        self._sources.values.update(checked.source_options)
+        self._sources.values.update(plan.source_options)
         self._declare(plan.name, plan.target, errors=plan.errors is not None)
-        table = self._tables.make(plan, checked, partial(self._report, name))
-        new, once = store.position(plan.name) is None, checked.table_options.get("refresh") == "once"
-        loaded = once and self._is_loaded(plan.name, name)
+        table = self._tables.make(plan, partial(self._report, name))
+        new = store.position(plan.name) is None
+        loaded = plan.once and self._is_loaded(plan.name, name)
         try:
             with recording(loads[name].steps):
                 rows = 0 if loaded else _AGAIN.wait_for(table.advance, on=(SourceChanged,))
@@ -90,7 +89,7 @@ class TableLoads:
             raise
         faults.reach("table loaded")
         changed = store.backend(name).stats().get("changed_at")
-        follows = not once and table.follows
+        follows = not plan.once and table.follows
         stale = table.refused
         loads[name] = replace(
             loads[name],

@@ -13,7 +13,6 @@ from millpond.plan.load import plan_copy
 from millpond.plan.plans import LoadPlan
 from millpond.query.evaluate import Evaluator
 from millpond.sql.catalog import Relation
-from millpond.sql.checked import Checked
 from millpond.store.store import Store
 
 
@@ -43,15 +42,14 @@ class LoadedTables:
         self._identity = identity
         self._mask = mask
 
-    def make(self, plan: LoadPlan, checked: Checked, report: Report) -> LoadedTable:
+    def make(self, plan: LoadPlan, report: Report) -> LoadedTable:
         """Creates what loads the table of a statement."""
         captured = any(i.relation.captured for i in plan.query.inputs if i.relation.kind == "source")
-        if captured and checked.table_options.get("refresh") != "once":
+        if captured and not plan.once:
             kept = self._store.keeps(plan.target.name) and self._store.journal.durable
-            return self._captured(plan, checked, report, kept=kept)
+            return self._captured(plan, report, kept=kept)
         return LoadedTable(
             plan,
-            checked,
             report,
             self._store,
             self._evaluator,
@@ -63,14 +61,11 @@ class LoadedTables:
 
     def copy(self, relation: Relation) -> CapturedTable:
         """Creates what keeps a hidden copy of a captured table."""
-        return self._captured(plan_copy(relation), None, lambda progress: None, kept=False)
+        return self._captured(plan_copy(relation), lambda progress: None, kept=False)
 
-    def _captured(
-        self, plan: LoadPlan, checked: Checked | None, report: Report, *, kept: bool
-    ) -> CapturedTable:
+    def _captured(self, plan: LoadPlan, report: Report, *, kept: bool) -> CapturedTable:
         return CapturedTable(
             plan,
-            checked,
             report,
             self._store,
             self._evaluator,

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from millpond import allowance
 from millpond.errors import Closed, Error, known
 from millpond.plan.plans import LoadPlan
-from millpond.sql.checked import Checked
 
 AT_ONCE = 4
 """Tables that are loaded at the same time."""
@@ -24,7 +23,7 @@ class Loader:
     def __init__(
         self,
         lock: threading.RLock,
-        load: Callable[[LoadPlan, Checked], object],
+        load: Callable[[LoadPlan], object],
         is_closed: Callable[[], bool],
     ):
         self._load_table = load
@@ -41,7 +40,6 @@ class Loader:
     def begin(
         self,
         plan: LoadPlan,
-        checked: Checked,
         failed: Failed | None = None,
         *,
         undo: Callable[[], None] | None = None,
@@ -52,7 +50,7 @@ class Loader:
         name = plan.target.name.lower()
         thread = threading.Thread(
             target=self._load,
-            args=(name, plan, checked, failed, undo),
+            args=(name, plan, failed, undo),
             name=f"millpond-load-{name}",
             daemon=True,
         )
@@ -63,14 +61,13 @@ class Loader:
         self,
         name: str,
         plan: LoadPlan,
-        checked: Checked,
         failed: Failed | None,
         undo: Callable[[], None] | None,
     ) -> None:
         try:
             with self._turns:
                 if not self._is_closed():
-                    self._load_table(plan, checked)
+                    self._load_table(plan)
         except Exception as error:
             found = known(error)
             found.place = found.place or plan.place

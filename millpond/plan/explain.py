@@ -15,7 +15,19 @@ from millpond.plan.view import find_parts
 from millpond.predicates import text
 from millpond.sql import statements as st
 from millpond.sql.aggregate import is_live_aggregate, split
-from millpond.sql.checked import Checked
+from millpond.sql.catalog import Relation
+from millpond.sql.checked import (
+    Checked,
+    CheckedExplain,
+    CheckedFold,
+    CheckedInsert,
+    CheckedMutation,
+    CheckedQuery,
+    CheckedRunnable,
+    CheckedSelect,
+    CheckedTableAs,
+    CheckedValues,
+)
 from millpond.sql.filters import resolve_values
 from millpond.sql.fold import Fold, RowFold
 from millpond.sql.joins import join_warnings
@@ -37,34 +49,32 @@ def explain_checked(checked: Checked, ways: Ways, asked: Mapping[str, str] | Non
     """Returns the lines of EXPLAIN for a statement. ``ways`` returns which engine evaluates a query, ``asked`` what
     other systems are queried for, by view.
     """
-    statement = checked.statement
-    inner = statement.statement if isinstance(statement, st.Explain) else statement
-    lines = [_headline(inner, checked)]
-    if checked.resolved is not None:
-        lines += list(_query(checked, inner, ways, asked or {}))
-        op = [f"{checked.op} STRING"] if checked.op is not None else []
-        columns = [f"{c.name} {type_name(c.type)}" for c in checked.resolved.schema]
-        lines.append("output: " + ", ".join(op + columns))
-    elif (found := _answers(checked, ways)) is not None:
-        lines.append("evaluated by: {} ({})".format(*found))
-    if checked.target is not None:
-        lines.append(_target(checked))
+    lines = [_headline(checked)]
+    match checked:
+        case CheckedExplain(inner=inner):
+            return explain_checked(inner, ways, asked)
+        case CheckedQuery(resolved=query):
+            lines += _query(checked, ways, asked or {})
+            op = [f"{checked.op} STRING"] if isinstance(checked, CheckedSelect) and checked.op else []
+            lines.append(
+                "output: " + ", ".join([*op, *(f"{c.name} {type_name(c.type)}" for c in query.schema)])
+            )
+        case CheckedMutation(queries=queries):
+            found = [ways.way(query) for query in queries]
+            lines.append(_evaluated(*next((way for way in found if way[0] != "duckdb"), found[0])))
+        case CheckedValues(target=target, rows=rows):
+            lines.append(_evaluated(*ways.way(resolve_values(target.schema, rows))))
+    if checked.changes is not None:
+        lines.append(_target(checked, checked.changes))
     return lines
 
 
-def _answers(checked: Checked, ways: Ways) -> tuple[str, str] | None:
-    """Returns which engine evaluates a change of rows that runs once, and why; None for any other statement."""
-    if checked.running or checked.skip:
-        return None
-    if checked.mutation is not None:
-        found = [ways.way(part.query) for part in checked.mutation.parts]
-        return next((way for way in found if way[0] != "duckdb"), found[0])
-    if checked.target is not None and checked.values:
-        return ways.way(resolve_values(checked.target.schema, checked.values))
-    return None
+def _evaluated(who: str, why: str) -> str:
+    return f"evaluated by: {who} ({why})"
 
 
-def _headline(statement: st.Statement, checked: Checked) -> str:
+def _headline(checked: Checked) -> str:
+    statement = checked.statement
     name = {
         st.CreateStream: "CREATE STREAM",
         st.CreateTable: "CREATE TABLE",
@@ -78,40 +88,36 @@ def _headline(statement: st.Statement, checked: Checked) -> str:
         st.Truncate: "TRUNCATE",
         st.Drop: "DROP",
     }.get(type(statement), type(statement).__name__)
-    if checked.resolved is None:
+    if not isinstance(checked, CheckedQuery):
         return f"{name}: done at once"
-    if checked.running or checked.live or _follows(checked, statement):
+    if checked.running or checked.live or (isinstance(checked, CheckedTableAs) and _follows(checked)):
         return f"{name}: runs for as long as the app"
     return f"{name}: answered once"
 
 
-def _follows(checked: Checked, statement: st.Statement) -> bool:
+def _follows(checked: CheckedTableAs) -> bool:
     """Returns whether a statement creates a table that follows outside sources."""
-    made = isinstance(statement, st.CreateTable) and checked.resolved is not None
-    if not made or checked.table_options.get("refresh") == "once":
-        return False
-    assert checked.resolved is not None
-    return any(i.relation.follows for i in checked.resolved.inputs)
+    once = checked.table_options.get("refresh") == "once"
+    return not once and any(i.relation.follows for i in checked.resolved.inputs)
 
 
-def _query(checked: Checked, statement: st.Statement, ways: Ways, asked: Mapping[str, str]) -> Iterator[str]:
-    assert checked.resolved is not None
+def _query(checked: CheckedQuery, ways: Ways, asked: Mapping[str, str]) -> Iterator[str]:
     for caution in join_warnings(checked.resolved):
         yield f"warning: {caution.message}; {caution.hint}"
     join = plan_join(checked.resolved)
+    waits = explain_misses(checked) if isinstance(checked, CheckedRunnable) else []
     if join is not None:
         yield from _join(join, ways)
     if is_live_aggregate(checked.resolved):
         aggregation = split(checked.resolved)
         yield from _batch(plan_batch(aggregation.partial), ways)
         yield from explain_state(aggregation)
-        yield from explain_misses(checked)
+        yield from waits
         return
     if checked.running:
         yield from _batch(plan_batch(checked.resolved), ways)
-        if checked.fold is not None:
+        if isinstance(checked, CheckedFold):
             yield from _fold(checked.fold, ways)
-        waits = explain_misses(checked)
         yield from waits
         if join is None and not waits:
             yield "state: none besides the target"
@@ -134,17 +140,17 @@ def _query(checked: Checked, statement: st.Statement, ways: Ways, asked: Mapping
             if parts is not None
             else "follows its inputs: a change recomputes all rows and compares them"
         )
-    elif isinstance(statement, st.CreateTable):
-        load = plan_load(checked, "", Target("table", statement.name))
+    elif isinstance(checked, CheckedTableAs):
+        load = plan_load(checked, "", Target("table", checked.relation.name))
         yield "load: chunk by chunk" if load.by is not None else "load: as a whole"
-        if _follows(checked, statement):
+        if _follows(checked):
             if any(i.relation.captured for i in checked.resolved.inputs):
                 yield "follows its sources: by the change log of the database, one transaction at a time"
             else:
                 added = "new rows are appended; " if load.by is not None else ""
                 yield f"follows its sources: {added}after other changes all rows are recomputed and compared"
     who, why = ways.way(checked.resolved)
-    yield f"evaluated by: {who} ({why})"
+    yield _evaluated(who, why)
     if who == "spark":
         yield f"sql: {spark.render(checked.resolved.expression)}"
 
@@ -194,17 +200,16 @@ def _fold(fold: Fold, ways: Ways) -> Iterator[str]:
         yield f"returning: a row for each applied event into stream {fold.returning.into.name}, in the same commit"
 
 
-def _target(checked: Checked) -> str:
-    target = checked.target
-    assert target is not None
-    if checked.fold is not None:
+def _target(checked: Checked, target: Relation) -> str:
+    if isinstance(checked, CheckedFold):
         return f"target: table {target.name}, changed with the position in one commit: exactly once"
-    if target.kind == "sink":
-        sink = find_sink(target.name)(target.name, checked.table_options, target.schema)
+    if isinstance(checked, CheckedInsert) and target.kind == "sink":
+        sink = find_sink(target.name)(target.name, checked.sink_options, target.schema)
         return f"target: {without_passwords(target.name)}, {sink.guarantee}"
     if target.kind == "stream":
         return f"target: stream {target.name}, appended with the position in one commit: exactly once"
     if target.schema.key:
-        key = ", ".join(target.schema.key) + (f" ({checked.keyed})" if checked.keyed else "")
+        keyed = checked.keyed if isinstance(checked, CheckedTableAs) else None
+        key = ", ".join(target.schema.key) + (f" ({keyed})" if keyed else "")
         return f"target: table {target.name}, upsert by {key} in one commit: exactly once"
     return f"target: table {target.name}, every row appended in one commit: exactly once"

@@ -8,8 +8,8 @@ from typing import Any
 
 from millpond.plan.statement_graph import graph_of_one
 from millpond.plan.svg import draw_svg
-from millpond.sql.checked import Checked
-from millpond.sql.statements import Explain, ExplainFormat
+from millpond.sql.checked import Checked, CheckedFold, CheckedQuery
+from millpond.sql.statements import ExplainFormat
 from millpond.steps import Step
 from millpond.types import type_name
 
@@ -32,14 +32,12 @@ def explained(
         return [graph.mermaid()]
     if form == "svg":
         return [draw_svg(graph)]
-    statement = checked.statement
-    inner = statement.statement if isinstance(statement, Explain) else statement
-    query = checked.resolved if checked.fold is None else None
-    schema = query.schema if query is not None else ()
+    query = checked.resolved if isinstance(checked, CheckedQuery) else None
+    schema = query.schema if query is not None and not isinstance(checked, CheckedFold) else ()
     return [
         json.dumps(
             {
-                "statement": mask(inner.text),
+                "statement": mask(checked.statement.text),
                 "plan": plan,
                 "columns": [{"name": c.name, "type": type_name(c.type)} for c in schema],
                 **graph.as_json(),

@@ -7,20 +7,23 @@ from collections.abc import Iterator
 
 from millpond.errors import Caution
 from millpond.sql.aggregate import Aggregation, is_live_aggregate, split
-from millpond.sql.checked import Checked
+from millpond.sql.checked import Checked, CheckedBlock, CheckedExplain, CheckedQuery
 from millpond.sql.joins import join_warnings
 from millpond.sql.windowing import Window
 
 
 def growth_warnings(checked: Checked) -> Iterator[Caution]:
     """Warns about state of a statement that grows with the stream, and not only with its groups."""
-    for member in checked.block:
-        yield from growth_warnings(member)
-    yield from join_warnings(checked.resolved)
-    if checked.resolved is None or checked.block or not is_live_aggregate(checked.resolved):
-        return
-    for caution in _of_aggregate(split(checked.resolved)):
-        yield dataclasses.replace(caution, place=checked.statement.place)
+    match checked:
+        case CheckedExplain(inner=inner):
+            yield from growth_warnings(inner)
+        case CheckedBlock(members=members):
+            for member in members:
+                yield from growth_warnings(member)
+        case CheckedQuery(resolved=query):
+            yield from join_warnings(query)
+            for caution in _of_aggregate(split(query)) if is_live_aggregate(query) else ():
+                yield dataclasses.replace(caution, place=checked.statement.place)
 
 
 def _of_aggregate(aggregation: Aggregation) -> Iterator[Caution]:

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from millpond.plan.plans import LoadPlan, Target
 from millpond.sql.catalog import Relation
-from millpond.sql.checked import Checked
+from millpond.sql.checked import CheckedTableAs
 from millpond.sql.errortables import error_table
 from millpond.sql.grouping import contains_window, is_aggregated
 from millpond.sql.order import SEQ, carry_seq
@@ -18,12 +18,22 @@ from millpond.sql.running import Streams, from_items
 from millpond.types import Column, Schema
 
 
-def plan_load(checked: Checked, name: str, target: Target) -> LoadPlan:
-    assert checked.resolved is not None
-    s, resolved = checked.statement, checked.resolved
+def plan_load(checked: CheckedTableAs, name: str, target: Target) -> LoadPlan:
+    s, resolved, options = checked.statement, checked.resolved, checked.table_options
     rejects = any(i.relation.rejects for i in resolved.inputs)
     errors = error_table(name) if rejects and checked.query_options.get("on.error") != "fail" else None
-    return LoadPlan(name, s.text, resolved, target, _chunk_by(resolved), s.place, errors)
+    return LoadPlan(
+        name,
+        s.text,
+        resolved,
+        target,
+        _chunk_by(resolved),
+        s.place,
+        errors,
+        once=options.get("refresh") == "once",
+        null_keys=bool(options.get("null_keys")),
+        source_options=checked.source_options,
+    )
 
 
 def plan_copy(relation: Relation) -> LoadPlan:

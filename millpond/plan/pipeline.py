@@ -19,7 +19,7 @@ from millpond.plan.plans import (
     target_of,
 )
 from millpond.sql.aggregate import Aggregation, is_live_aggregate, split
-from millpond.sql.checked import Checked
+from millpond.sql.checked import CheckedBlock, CheckedFold, CheckedRunnable
 from millpond.sql.grouping import is_aggregated
 from millpond.sql.joins import JoinedStreams, Side, joins_of
 from millpond.sql.lineage import over_stream
@@ -31,8 +31,7 @@ from millpond.sql.running import Streams, from_items
 from millpond.types import Column, Schema, quote
 
 
-def plan_pipeline(checked: Checked, name: str, target: Target) -> PipelinePlan:
-    assert checked.resolved is not None
+def plan_pipeline(checked: CheckedRunnable, name: str, target: Target) -> PipelinePlan:
     aggregation = split(checked.resolved) if is_live_aggregate(checked.resolved) else None
     return PipelinePlan(
         name=name,
@@ -42,7 +41,7 @@ def plan_pipeline(checked: Checked, name: str, target: Target) -> PipelinePlan:
         reads=checked.reads,
         place=checked.statement.place,
         aggregation=aggregation,
-        fold=checked.fold,
+        fold=checked.fold if isinstance(checked, CheckedFold) else None,
         on_error=checked.query_options.get("on.error", "table"),
         errors_into=getattr(checked.statement, "errors_into", None),
         miss=_plan_misses(checked),
@@ -53,11 +52,12 @@ def plan_pipeline(checked: Checked, name: str, target: Target) -> PipelinePlan:
     )
 
 
-def _plan_keys(checked: Checked, target: Target) -> KeyPlan | None:
+def _plan_keys(checked: CheckedRunnable, target: Target) -> KeyPlan | None:
     """Plans which rows of a keyed target messages of the stream delete, if they can."""
-    resolved, relation = checked.resolved, checked.target
-    assert resolved is not None
-    if target.kind != "table" or relation is None or not relation.schema.key or checked.fold is not None:
+    resolved, relation = checked.resolved, checked.changes
+    if target.kind != "table" or relation is None or not relation.schema.key:
+        return None
+    if isinstance(checked, CheckedFold):
         return None
     stream = next((i for i in resolved.inputs if i.relation.running), None)
     ended = stream.relation.schema.find(DELETED) if stream is not None else None
@@ -122,13 +122,10 @@ def plan_sides(plan: PipelinePlan) -> tuple[PipelinePlan, ...]:
     return tuple(made)
 
 
-def plan_block(checked: Checked, name: str) -> PipelinePlan:
+def plan_block(checked: CheckedBlock, name: str) -> PipelinePlan:
     """Plans BEGIN … COMMIT over a stream: one pipeline."""
-    assert checked.resolved is not None
     members = tuple(
-        plan_pipeline(c, f"{name}.{n}", target_of(c.target))
-        for n, c in enumerate(checked.block)
-        if c.target is not None
+        plan_pipeline(c, f"{name}.{n}", target_of(c.changes)) for n, c in enumerate(checked.members)
     )
     tables = [m.target for m in members if m.target.kind == "table"]
     return PipelinePlan(
@@ -142,7 +139,7 @@ def plan_block(checked: Checked, name: str) -> PipelinePlan:
     )
 
 
-def _plan_misses(checked: Checked) -> MissPlan | None:
+def _plan_misses(checked: CheckedRunnable) -> MissPlan | None:
     if checked.misses is None:
         return None
     query, tables = checked.misses

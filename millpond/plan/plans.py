@@ -9,6 +9,7 @@ from typing import Any, Literal
 from millpond.errors import Place
 from millpond.sql.aggregate import Aggregation
 from millpond.sql.catalog import Relation
+from millpond.sql.checked import SourceOptions
 from millpond.sql.errortables import error_table
 from millpond.sql.fold import Fold
 from millpond.sql.joins import StreamJoin
@@ -241,3 +242,8 @@ class LoadPlan:
     place: Place | None = None
     errors: str | None = None
     """The table of error records; without it a record that cannot be read stops the load."""
+    once: bool = False
+    """Whether the table is a copy, made once: it does not follow its sources."""
+    null_keys: bool = False
+    """Whether NULL is a valid key value."""
+    source_options: SourceOptions = field(default_factory=dict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millpond.sql.aggregate import COUNT, SEQUENCE, Aggregation
-from millpond.sql.checked import Checked
+from millpond.sql.checked import CheckedRunnable
 from millpond.sql.joins import StreamJoin
 from millpond.sql.nodes import seconds_text
 from millpond.sql.on_miss import miss_options
@@ -59,7 +59,7 @@ def explain_join(join: StreamJoin, by: str) -> Iterator[str]:
             yield f"state: every row of {side.stream.name}: {why} it grows with the stream"
 
 
-def explain_misses(checked: Checked) -> list[str]:
+def explain_misses(checked: CheckedRunnable) -> list[str]:
     """Describes rows that wait for a match."""
     how = miss_options(checked.query_options)
     if checked.misses is None or how.mode != "retry":

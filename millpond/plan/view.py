@@ -14,7 +14,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.plan.plans import Parts, Target, ViewPlan
-from millpond.sql.checked import Checked
+from millpond.sql.checked import CheckedRunnable
 from millpond.sql.conjuncts import compared_alike, conjuncts
 from millpond.sql.grouping import contains_window, is_aggregated
 from millpond.sql.resolve import Input, Resolved
@@ -29,8 +29,7 @@ _MOST_COLUMNS = 3
 _BARRED = ("limit", "offset", "qualify", "laterals", "with_", "pivots", "windows")
 
 
-def plan_view(checked: Checked, name: str, target: Target) -> ViewPlan:
-    assert checked.resolved is not None
+def plan_view(checked: CheckedRunnable, name: str, target: Target) -> ViewPlan:
     query = checked.resolved
     return ViewPlan(name, checked.statement.text, query, target, find_parts(query), checked.statement.place)
 

@@ -14,8 +14,8 @@ from millpond.options import read_options, settings_of
 from millpond.query.staged import Begun, LoneTransaction
 from millpond.query.stats import Health
 from millpond.query.table_changes import Found
-from millpond.sql.checked import ON_CONFLICT
 from millpond.sql.filters import parse_columns
+from millpond.sql.options import ON_CONFLICT
 from millpond.tables.base import Patch, Snapshot
 from millpond.tables.memory import MemoryTable
 from millpond.types import Schema, quote, type_name

@@ -10,9 +10,10 @@ from millpond.errors import NotSupported, SqlError, without_passwords
 from millpond.options import find_option
 from millpond.sql import statements as st
 from millpond.sql.catalog import Relation
-from millpond.sql.checked import RUNNING_OPTIONS, Checked
+from millpond.sql.checked import Checked
 from millpond.sql.events import column, named
 from millpond.sql.joins import JoinedStreams
+from millpond.sql.options import RUNNING_OPTIONS
 from millpond.sql.resolve import Input, Resolved
 
 _ALLOWED = (st.Insert, st.Update, st.Delete, st.Merge, st.Upsert, st.Truncate, st.Select, st.Explain)
@@ -54,7 +55,7 @@ def whole_stream(stream: Relation) -> Resolved:
 
 def stream_of(checked: Checked) -> Relation | None:
     """Returns the stream that drives a statement."""
-    inputs = checked.resolved.inputs if checked.resolved is not None else ()
+    inputs = (i for query in checked.queries for i in query.inputs)
     return next((i.relation for i in inputs if i.relation.running), None)
 
 
@@ -119,7 +120,7 @@ class Blocks:
             self._once = True
             if self._stream is not None:
                 yield self._mixed(s)
-            if isinstance(s, st.Insert) and checked.target is not None and checked.target.kind == "stream":
+            if isinstance(s, st.Insert) and checked.changes is not None and checked.changes.kind == "stream":
                 yield NotSupported(
                     "INSERT INTO a stream in a transaction is not supported yet",
                     hint="put it after COMMIT",
@@ -174,7 +175,7 @@ class Blocks:
 
     def _one_place(self, s: st.Statement, checked: Checked | None) -> Iterator[SqlError]:
         """Checks that all tables that a block changes can change in one commit."""
-        target = None if checked is None or isinstance(s, st.Select | st.Explain) else checked.target
+        target = None if checked is None else checked.changes
         sends = target is not None and target.kind == "stream"
         if sends and self._changes is not None and self._changes.place is not None:
             yield NotSupported(

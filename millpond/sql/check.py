@@ -20,8 +20,30 @@ from millpond.errors import (
 from millpond.options import read_options
 from millpond.sql import statements as st
 from millpond.sql.blocks import Blocks, stream_of, whole_stream
-from millpond.sql.catalog import Catalog
-from millpond.sql.checked import Checked, World
+from millpond.sql.catalog import Catalog, Relation
+from millpond.sql.checked import (
+    Checked,
+    CheckedBlock,
+    CheckedExplain,
+    CheckedFold,
+    CheckedInsert,
+    CheckedMutation,
+    CheckedNothing,
+    CheckedRunnable,
+    CheckedTransaction,
+)
+from millpond.sql.checked_commands import (
+    CheckedBegin,
+    CheckedControl,
+    CheckedDescribe,
+    CheckedDrop,
+    CheckedDropQuery,
+    CheckedEnd,
+    CheckedName,
+    CheckedReplay,
+    CheckedShow,
+    CheckedShowCreate,
+)
 from millpond.sql.checking.creates import Creates
 from millpond.sql.checking.inserts import Inserts
 from millpond.sql.checking.mutations import (
@@ -42,6 +64,7 @@ from millpond.sql.printer import print_name
 from millpond.sql.querynames import FILLS, own_query_name
 from millpond.sql.statement_text import point_at_word, title
 from millpond.sql.userfunctions import UserFunction
+from millpond.sql.world import World
 from millpond.types import Schema
 
 _CREATES = (st.CreateStream, st.CreateTable, st.CreateView)
@@ -87,14 +110,14 @@ class Checker:
             st.Upsert: self._upsert,
             st.Truncate: self._truncate,
             st.Block: self._block,
-            st.Begin: Checked,
-            st.Commit: Checked,
-            st.Rollback: Checked,
-            st.Show: Checked,
-            st.ShowCreate: self._about,
+            st.Begin: CheckedBegin,
+            st.Commit: CheckedEnd,
+            st.Rollback: CheckedEnd,
+            st.Show: CheckedShow,
+            st.ShowCreate: self._show_create,
             st.Describe: self._describe,
             st.Explain: self._explain,
-            st.Replay: self._about,
+            st.Replay: self._replay,
             st.ControlQuery: self._control_query,
         }
 
@@ -115,15 +138,14 @@ class Checker:
             point_at_word(error, statement)
         if checked is None or len(self.errors) != before:
             return None
-        if isinstance(statement, st.Explain):
+        if isinstance(checked, CheckedExplain):
             return checked  # its statement was checked here
         into = getattr(statement, "errors_into", None)
-        if checked.running and not isinstance(statement, st.CreateView):
-            return self._as_running(checked, into)
-        if checked.live or (
-            checked.running and isinstance(statement, st.CreateView) and statement.materialized
-        ):
-            self._names.add(checked)
+        if isinstance(checked, CheckedRunnable):
+            if checked.running and not isinstance(statement, st.CreateView):
+                return self._as_running(checked, into)
+            if checked.live or checked.running:
+                self._names.add(checked)
         if into is not None:
             self.errors.append(
                 SqlError(
@@ -142,12 +164,12 @@ class Checker:
             self.errors.append(error)
         return None
 
-    def _as_running(self, checked: Checked, errors_into: str | None) -> Checked | None:
+    def _as_running(self, checked: CheckedRunnable, errors_into: str | None) -> Checked | None:
         """Returns the statement with the effect of its options; None after adding to ``errors``."""
         before = len(self.errors)
         place = checked.statement.place
         if errors_into is not None:
-            self.errors.extend(check_errors_into(self._queries.catalog, errors_into, checked.target, place))
+            self.errors.extend(check_errors_into(self._queries.catalog, errors_into, checked.changes, place))
         try:
             self._names.check(checked, self._queries.query_values)
             checked = self._with_misses(checked)
@@ -162,12 +184,9 @@ class Checker:
             self._queries.catalog.add(error_relation(name))
         return checked
 
-    def _with_misses(self, checked: Checked) -> Checked:
-        query, how = (
-            checked.resolved if checked.fold is None else None,
-            miss_options(self._queries.query_values),
-        )
-        found = check_misses(query, how, self._queries.defaults)
+    def _with_misses(self, checked: CheckedRunnable) -> CheckedRunnable:
+        query = None if isinstance(checked, CheckedFold) else checked.resolved
+        found = check_misses(query, miss_options(self._queries.query_values), self._queries.defaults)
         return checked if found is None else dataclasses.replace(checked, resolved=found[0], misses=found[1])
 
     # UPDATE, DELETE, MERGE, UPSERT, TRUNCATE
@@ -190,17 +209,10 @@ class Checker:
     def _mutation(self, s: st.Statement, mutation: Mutation | Fold | None) -> Checked | None:
         if mutation is None:
             return None
-        if not isinstance(mutation, Mutation):
-            return Checked(
-                s,
-                resolved=mutation.events,
-                target=mutation.target,
-                fold=mutation,
-                source_options=self._queries.source_values,
-            )
-        return Checked(
-            s, target=mutation.target, mutation=mutation, source_options=self._queries.source_values
-        )
+        options = self._queries.source_values
+        if isinstance(mutation, Mutation):
+            return CheckedMutation(s, mutation, options)
+        return CheckedFold(s, mutation.events, options, mutation)
 
     # the rest
 
@@ -216,11 +228,11 @@ class Checker:
             own = self._names.own(s.name)
             if own is not None and not own.startswith(FILLS):
                 self._names.forget(own)
-            return Checked(s)
+            return CheckedDropQuery(s)
         relation = self._queries.catalog.find(s.name)
         if relation is None:
             if s.if_exists:
-                return Checked(s, skip=True)
+                return CheckedNothing(s)
             self.errors.append(self._queries.catalog.unknown(s.name, s.kind, s.place))
             return None
         kind = "table" if s.kind == "materialized view" else s.kind
@@ -235,7 +247,7 @@ class Checker:
             return None
         self._queries.catalog.remove(s.name)
         self._names.forget(own_query_name(relation.kind, relation.name))
-        return Checked(s, relation=relation)
+        return CheckedDrop(s, relation)
 
     def _block(self, s: st.Block) -> Checked | None:
         """Checks all statements of a block; if a stream drives them, they are one running statement."""
@@ -248,14 +260,13 @@ class Checker:
                 found.append(checked)
         stream = next((r for c in found if (r := stream_of(c)) is not None), None)
         if stream is None:
-            return Checked(s, block=tuple(found))
-        members = tuple(found[1:-1])
-        query = whole_stream(stream)
+            return CheckedTransaction(s, tuple(found))
+        members = tuple(c for c in found if isinstance(c, CheckedInsert | CheckedFold))
         self._queries.forget_options()
-        return Checked(s, resolved=query, target=members[0].target, block=members)
+        return CheckedBlock(s, whole_stream(stream), {}, members)
 
     def _control_query(self, s: st.ControlQuery) -> Checked | None:
-        return Checked(s) if self._knows_query(s.name, s) else None
+        return CheckedControl(s) if self._knows_query(s.name, s) else None
 
     def _knows_query(self, name: str, s: st.Statement) -> bool:
         """Returns whether a running statement has this name."""
@@ -267,19 +278,26 @@ class Checker:
     def _describe(self, s: st.Describe) -> Checked | None:
         if "://" in s.name:
             values = read_options(s.name, self._queries.world.source_options(s.name), ())
-            return Checked(s, relation=self._queries.world.describe(s.name, values, None))
-        return self._about(s)
+            return CheckedDescribe(s, self._queries.world.describe(s.name, values, None))
+        return CheckedDescribe(s, self._known(s.name, s))
 
-    def _about(self, s: st.Describe | st.ShowCreate | st.Replay) -> Checked | None:
-        relation = self._queries.catalog.find(s.name)
+    def _show_create(self, s: st.ShowCreate) -> Checked:
+        return CheckedShowCreate(s, self._known(s.name, s))
+
+    def _replay(self, s: st.Replay) -> Checked:
+        return CheckedReplay(s, self._known(s.name, s))
+
+    def _known(self, name: str, s: st.Statement) -> Relation:
+        """Returns the relation with a name. Raises UnknownName."""
+        relation = self._queries.catalog.find(name)
         if relation is None:
-            self.errors.append(self._queries.catalog.unknown(s.name, place=s.place))
-            return None
-        return Checked(s, relation=relation)
+            raise self._queries.catalog.unknown(name, place=s.place)
+        return relation
 
     def _explain(self, s: st.Explain) -> Checked | None:
         if isinstance(s.statement, st.NamedQuery):
-            return Checked(s) if self._knows_query(s.statement.name, s.statement) else None
+            known = self._knows_query(s.statement.name, s.statement)
+            return CheckedExplain(s, CheckedName(s.statement)) if known else None
         catalog, names = self._queries.catalog, self._names
         self._queries.catalog, self._names = catalog.copy(), names.copy()
         there = catalog.find(s.statement.name) if s.analyze and isinstance(s.statement, _CREATES) else None
@@ -290,6 +308,4 @@ class Checker:
             inner = self.check(s.statement)
         finally:
             self._queries.catalog, self._names = catalog, names
-        if inner is None:
-            return None
-        return dataclasses.replace(inner, statement=s, skip=False)
+        return None if inner is None else CheckedExplain(s, inner)

@@ -1,236 +1,336 @@
-"""Defines what a checked statement knows beyond its text."""
+"""Defines checked statements: what is known of a statement without mistakes, one type for each kind."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from sqlglot import exp
 
-from millpond.errors import InvalidOption
-from millpond.options import Option, Setting, find_option, read_options
-from millpond.sql.catalog import Index, Limits, Relation
+from millpond.sql import statements as st
+from millpond.sql.catalog import Relation
 from millpond.sql.fold import Fold
 from millpond.sql.joins.model import all_inputs
 from millpond.sql.mutation import Mutation
-from millpond.sql.resolve import Resolved
-from millpond.sql.statements import CreateView, Explain, Select, Statement
+from millpond.sql.on_miss import MissQuery
+from millpond.sql.resolve import Input, Resolved
 from millpond.types import Schema
 
-
-class World(Protocol):
-    """Declares what the checker needs from the packages above it."""
-
-    def source_options(self, uri: str) -> Sequence[Option]:
-        """Returns the declared options of the source at a URI. Raises NotSupported."""
-
-    def backend_options(self, extension: str) -> Sequence[Option]:
-        """Returns the declared options of a table backend. Raises UnknownName or NotSupported."""
-
-    def sink_options(self, uri: str) -> Sequence[Option]:
-        """Returns the declared options of the sink at a URI. Raises NotSupported."""
-
-    def place(self, values: Mapping[str, Any]) -> str | None:
-        """Returns the database that stores a table with these options; None for the app's journal."""
-
-    def describe(
-        self, uri: str, values: Mapping[str, Any], declared: Schema | None, *, table: bool = False
-    ) -> Relation:
-        """Describes what a URI returns, to a ``table`` or to a query. Raises an Error if it cannot be read."""
-
-    def changes(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Schema | None:
-        """Returns the columns of a stream of the changes at a URI; None if it returns rows instead."""
-
-    def keyed(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> str | None:
-        """Returns why the messages at a URI identify rows by their keys, if they do. Raises an Error if that is
-        unknown.
-        """
+SourceOptions = Mapping[str, Mapping[str, Any]]
+"""The option values of each URI that a statement reads."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """Represents a statement without mistakes.
+    """Represents a statement without mistakes; each kind has a type of its own."""
 
-    ``resolved`` is its query. For INSERT and CTAS, the columns already have the order, names and types of the target.
-    For a running UPDATE, DELETE, MERGE or UPSERT it is the query of the events, which ``fold`` applies. ``relation`` is
-    what the statement declares. ``reads`` are the names it needs. ``sources`` are the option values of each URI that
-    its query reads.
-    """
-
-    statement: Statement
-    resolved: Resolved | None = None
-    relation: Relation | None = None
-    target: Relation | None = None
-    values: tuple[tuple[exp.Expr, ...], ...] = ()
-    mutation: Mutation | None = None
-    index: Index | None = None
-    fold: Fold | None = None
-    block: tuple[Checked, ...] = ()
-    table_options: Mapping[str, Any] = field(default_factory=dict)
-    source_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    keyed: str | None = None
-    """Why a table without a declared key is keyed by the keys of messages."""
-    query_options: Mapping[str, Any] = field(default_factory=dict)
-    """The options of a running statement."""
-    captured: Relation | None = None
-    """The relation whose changes a stream contains."""
-    misses: tuple[Resolved, tuple[str, ...]] | None = None
-    """With 'on.miss': the query for rows without a match, and the tables it reports."""
-    op: str | None = None
-    """For a running SELECT: the column that says what happened to each row."""
-    skip: bool = False
-    """IF NOT EXISTS and the object exists: nothing to do."""
+    statement: st.Statement
 
     @property
     def running(self) -> bool:
-        return self.resolved is not None and self.resolved.running
+        """Returns whether its query reads a stream, so that it never ends."""
+        return False
 
     @property
     def runs(self) -> bool:
         """Returns whether the statement itself is running, and not just the name of a query."""
-        return self.running and (not isinstance(self.statement, CreateView) or self.statement.materialized)
+        return self.running
 
     @property
     def live(self) -> bool:
         """Returns whether it follows a query over tables: a materialized view, or EMIT CHANGES."""
-        if self.resolved is None or self.resolved.running:
-            return False
-        if self.relation is not None:
-            return self.relation.live
-        s = self.statement.statement if isinstance(self.statement, Explain) else self.statement
-        return isinstance(s, Select) and s.query.emit == "changes"
+        return False
+
+    @property
+    def queries(self) -> tuple[Resolved, ...]:
+        """Returns its queries."""
+        return ()
+
+    @property
+    def inputs(self) -> Iterator[Input]:
+        """Yields what it reads, with what is under joins of streams in their place."""
+        return all_inputs(i for query in self.queries for i in query.inputs)
 
     @property
     def reads(self) -> tuple[str, ...]:
-        if self.resolved is None:
-            return ()
-        inputs = (*all_inputs(self.resolved.inputs), *(self.fold.tables if self.fold is not None else ()))
-        names = [i.relation.name for i in inputs if not _is_source(i.relation)]
-        return tuple(dict.fromkeys((*names, *(name for c in self.block for name in c.reads))))
+        """Returns the names that it reads."""
+        found = (i.relation for i in self.inputs)
+        return tuple(dict.fromkeys(r.rows_of or r.name for r in found if r.kind != "source"))
+
+    @property
+    def declares(self) -> Relation | None:
+        """Returns what it creates, if that is a stream, table or view."""
+        return None
+
+    @property
+    def changes(self) -> Relation | None:
+        """Returns where its rows go, if they do not go to the caller."""
+        return None
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Returns the tables that must be loaded before it runs; a running one waits for them when it starts."""
+        if self.running:
+            return frozenset()
+        named = (self.declares, self.changes)
+        return frozenset((*self.reads, *(r.name for r in named if r is not None)))
 
 
-def _is_source(relation: Relation) -> bool:
-    return relation.kind == "source"
+@dataclass(frozen=True)
+class CheckedQuery(Checked):
+    """Represents a statement with a query."""
+
+    resolved: Resolved
+    source_options: SourceOptions
+
+    @property
+    def running(self) -> bool:
+        return self.resolved.running
+
+    @property
+    def queries(self) -> tuple[Resolved, ...]:
+        return (self.resolved,)
+
+    def with_schema(self, schema: Schema) -> Self:
+        """Returns the statement with other types of the columns of its query."""
+        return replace(self, resolved=replace(self.resolved, schema=schema))
 
 
-ON_CONFLICT = Option(
-    "on.conflict",
-    "choice",
-    "What INSERT does with a primary key that is there, or comes twice. upsert: the last row wins. error: the"
-    " statement fails and changes nothing.",
-    default="upsert",
-    choices=("upsert", "error"),
-)
+@dataclass(frozen=True)
+class CheckedRunnable(CheckedQuery):
+    """Represents a statement that runs for as long as the app if its query does. ``query_options`` are the options that
+    it has then. ``misses``, with 'on.miss', is the query for rows without a match, and the tables that it reports.
+    """
 
-COMMON_TABLE_OPTIONS: tuple[Option, ...] = (
-    Option("extension", "text", "The backend that stores the rows.", default="memory"),
-    Option(
-        "primary.key",
-        "text",
-        "The key columns of CREATE TABLE … AS, separated by commas; '' for none: every row of a topic whose"
-        " messages have keys is then appended.",
-    ),
-    Option(
-        "refresh",
-        "choice",
-        "live: the table follows its inputs. once: it is a copy, made when the statement runs.",
-        default="live",
-        choices=("live", "once"),
-    ),
-    ON_CONFLICT,
-)
-
-RUNNING_OPTIONS: tuple[Option, ...] = (
-    Option(
-        "query.name", "text", "The name of the query in SHOW QUERIES, and for PAUSE, STOP and DROP QUERY."
-    ),
-    Option(
-        "on.error",
-        "choice",
-        "What happens to a row that cannot be processed. table: it goes to the error table of "
-        "the query, and the query continues. fail: the query stops.",
-        default="table",
-        choices=("table", "fail"),
-    ),
-    Option(
-        "on.miss",
-        "choice",
-        "What happens to a row without a match in a joined table. null: the columns of the table "
-        "are NULL, as with LEFT JOIN. drop: the row is dropped, as with INNER JOIN. default: the "
-        "columns have the values of 'default.<column>'. error: the row goes to the error table. "
-        "fail: the query stops. retry: the row waits for a match. Without this option the kind "
-        "of join decides, and rows without a match are not counted.",
-        choices=("null", "drop", "default", "error", "fail", "retry"),
-    ),
-    Option("on.miss.timeout", "duration", "How long a row waits with 'on.miss' = 'retry'; 60s by default."),
-    Option(
-        "on.miss.fallback",
-        "choice",
-        "What happens to a row after 'on.miss.timeout', as in 'on.miss'; error by default.",
-        choices=("null", "drop", "default", "error", "fail"),
-    ),
-    Option(
-        "table.wait.timeout",
-        "duration",
-        "How long the query waits for its tables to be loaded before it starts without them, or, "
-        "with 'on.miss' = 'fail', fails.",
-        default=60.0,
-    ),
-)
-"""Options of every running statement."""
-
-SELECT_OPTIONS: tuple[Option, ...] = (
-    Option(
-        "op.column",
-        "text",
-        "The name of an additional first column with the operation of each row: insert or "
-        "delete. An update is a delete of the old row and an insert of the new one. Groups of a "
-        "stream are upsert, where each version replaces the previous one, and delete.",
-    ),
-)
-"""Options of SELECT."""
-
-BATCH_OPTIONS: tuple[Option, ...] = (
-    Option(
-        "batch.max.rows",
-        "int",
-        "The maximum number of rows in one batch, if the source can tell.",
-        1_000_000,
-    ),
-    Option(
-        "batch.max.time",
-        "duration",
-        "The target for the maximum time of a batch: the number of rows adapts to it.",
-        2.0,
-    ),
-)
-"""Options of every stream: how much of it is read at once."""
-
-STREAM_OPTIONS: tuple[Option, ...] = (
-    Option(
-        "connector", "text", "The URI that the stream reads. Without it programs send rows to the stream."
-    ),
-    *BATCH_OPTIONS,
-)
+    query_options: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    misses: MissQuery | None = field(default=None, kw_only=True)
 
 
-def limits_of(owner: str, settings: Sequence[Setting]) -> Limits:
-    """Returns the limits that a stream sets for its batches. Raises InvalidOption."""
-    values = read_options(owner, BATCH_OPTIONS, [x for x in settings if find_option(BATCH_OPTIONS, x.name)])
-    limits = Limits(values["batch.max.rows"], values["batch.max.time"])
-    if limits.rows < 1 or limits.seconds <= 0:
-        wrong = "batch.max.rows" if limits.rows < 1 else "batch.max.time"
-        raise InvalidOption(f'option "{wrong}" of {owner} must be greater than 0')
-    return limits
+@dataclass(frozen=True)
+class CheckedSelect(CheckedRunnable):
+    """Represents SELECT. ``op``, for one that runs, is the column that says what happened to each row."""
+
+    statement: st.Select
+    op: str | None
+
+    @property
+    def live(self) -> bool:
+        return not self.running and self.statement.query.emit == "changes"
 
 
-LATER: Mapping[str, str] = {
-    "retention": "store rows for a limited time",
-    "ttl": "store rows for a limited time",
-}
-"""Options of the language that this version cannot support: they are refused by name."""
+@dataclass(frozen=True)
+class CheckedInsert(CheckedRunnable):
+    """Represents INSERT of a query, whose columns have the order, names and types of the target. ``sink_options`` are
+    those of a target outside.
+    """
+
+    statement: st.Insert
+    target: Relation
+    sink_options: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+
+    @property
+    def changes(self) -> Relation:
+        return self.target
 
 
-def named(settings: Sequence[Setting], name: str) -> Setting | None:
-    return next((s for s in settings if s.name.lower() == name), None)
+@dataclass(frozen=True)
+class CheckedValues(Checked):
+    """Represents INSERT of VALUES. A row has a value for each column of the target."""
+
+    statement: st.Insert
+    target: Relation
+    rows: tuple[tuple[exp.Expr, ...], ...]
+
+    @property
+    def changes(self) -> Relation:
+        return self.target
+
+
+@dataclass(frozen=True)
+class CheckedMutation(Checked):
+    """Represents an UPDATE, DELETE, MERGE, UPSERT or TRUNCATE that runs once."""
+
+    mutation: Mutation
+    source_options: SourceOptions
+
+    @property
+    def queries(self) -> tuple[Resolved, ...]:
+        return tuple(part.query for part in self.mutation.parts)
+
+    @property
+    def changes(self) -> Relation:
+        return self.mutation.target
+
+
+@dataclass(frozen=True)
+class CheckedFold(CheckedRunnable):
+    """Represents a running UPDATE, DELETE, MERGE or UPSERT: its query returns the events that the fold applies."""
+
+    fold: Fold
+
+    @property
+    def inputs(self) -> Iterator[Input]:
+        yield from super().inputs
+        yield from self.fold.tables
+
+    @property
+    def changes(self) -> Relation:
+        return self.fold.target
+
+
+@dataclass(frozen=True)
+class CheckedBlock(CheckedRunnable):
+    """Represents BEGIN … COMMIT over a stream: its query returns the rows of the stream, which each member reads."""
+
+    statement: st.Block
+    members: tuple[CheckedInsert | CheckedFold, ...]
+
+    @property
+    def inputs(self) -> Iterator[Input]:
+        yield from super().inputs
+        for member in self.members:
+            yield from member.inputs
+
+    @property
+    def changes(self) -> Relation:
+        return self.members[0].changes
+
+
+@dataclass(frozen=True)
+class CheckedTransaction(Checked):
+    """Represents BEGIN … COMMIT or ROLLBACK that runs once, with its first and last statement."""
+
+    statement: st.Block
+    members: tuple[Checked, ...]
+
+
+@dataclass(frozen=True)
+class CheckedStream(Checked):
+    """Represents CREATE STREAM without a query."""
+
+    statement: st.CreateStream
+    relation: Relation
+    source_options: SourceOptions = field(default_factory=dict)
+
+    @property
+    def declares(self) -> Relation:
+        return self.relation
+
+
+@dataclass(frozen=True)
+class CheckedCapture(CheckedStream):
+    """Represents CREATE STREAM of the changes of ``captured``, a table of a database."""
+
+    captured: Relation = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class CheckedTable(Checked):
+    """Represents CREATE TABLE without a query."""
+
+    statement: st.CreateTable
+    relation: Relation
+    table_options: Mapping[str, Any]
+
+    @property
+    def declares(self) -> Relation:
+        return self.relation
+
+
+@dataclass(frozen=True)
+class CheckedAs(CheckedRunnable):
+    """Represents CREATE … AS: the rows of a query fill what it creates."""
+
+    relation: Relation
+
+    @property
+    def declares(self) -> Relation:
+        return self.relation
+
+    @property
+    def changes(self) -> Relation:
+        return self.relation
+
+    def with_schema(self, schema: Schema) -> Self:
+        return replace(super().with_schema(schema), relation=replace(self.relation, schema=schema))
+
+
+@dataclass(frozen=True)
+class CheckedStreamAs(CheckedAs):
+    """Represents CREATE STREAM … AS."""
+
+    statement: st.CreateStream
+
+
+@dataclass(frozen=True)
+class CheckedTableAs(CheckedAs):
+    """Represents CREATE TABLE … AS and CREATE MATERIALIZED VIEW. ``keyed`` says why a table without a declared key is
+    keyed by the keys of messages, if it is.
+    """
+
+    statement: st.CreateTable | st.CreateView
+    table_options: Mapping[str, Any]
+    keyed: str | None
+
+    @property
+    def live(self) -> bool:
+        return not self.running and self.relation.live
+
+
+@dataclass(frozen=True)
+class CheckedView(CheckedQuery):
+    """Represents CREATE VIEW: the name of a query."""
+
+    statement: st.CreateView
+    relation: Relation
+
+    @property
+    def runs(self) -> bool:
+        return False
+
+    @property
+    def declares(self) -> Relation:
+        return self.relation
+
+    def with_schema(self, schema: Schema) -> Self:
+        return replace(super().with_schema(schema), relation=replace(self.relation, schema=schema))
+
+
+CheckedCreate = CheckedStream | CheckedStreamAs | CheckedTable | CheckedTableAs | CheckedView
+"""What declares a relation."""
+CheckedWrite = CheckedInsert | CheckedFold | CheckedBlock | CheckedStreamAs | CheckedTableAs
+"""What writes rows of a query to a target, once or for as long as the app."""
+
+
+@dataclass(frozen=True)
+class CheckedNothing(Checked):
+    """Represents a statement that finds nothing to do: IF NOT EXISTS, and it exists; IF EXISTS, and it does not."""
+
+
+@dataclass(frozen=True)
+class CheckedExplain(Checked):
+    """Represents EXPLAIN of ``inner``."""
+
+    statement: st.Explain
+    inner: Checked
+
+    @property
+    def running(self) -> bool:
+        return self.inner.running
+
+    @property
+    def runs(self) -> bool:
+        return self.inner.runs
+
+    @property
+    def live(self) -> bool:
+        return self.inner.live
+
+    @property
+    def queries(self) -> tuple[Resolved, ...]:
+        return self.inner.queries
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return self.inner.needs

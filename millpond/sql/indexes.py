@@ -5,7 +5,8 @@ from __future__ import annotations
 from millpond.errors import AlreadyExists, SqlError, UnknownName, did_you_mean
 from millpond.sql import statements as st
 from millpond.sql.catalog import Catalog, Index
-from millpond.sql.checked import Checked
+from millpond.sql.checked import Checked, CheckedNothing
+from millpond.sql.checked_commands import CheckedDropIndex, CheckedIndex
 from millpond.sql.printer import print_name
 
 
@@ -13,7 +14,7 @@ def check_create_index(catalog: Catalog, s: st.CreateIndex) -> Checked | None:
     known = catalog.index(s.name)
     if known is not None:
         if s.if_not_exists:
-            return Checked(s, skip=True)
+            return CheckedNothing(s)
         raise AlreadyExists(
             f'index "{known.name}" already exists, on table "{known.table}"',
             hint=f"DROP INDEX {print_name(known.name)} first, or CREATE INDEX IF NOT EXISTS",
@@ -37,15 +38,15 @@ def check_create_index(catalog: Catalog, s: st.CreateIndex) -> Checked | None:
         columns.append(column.name)
     index = Index(s.name, relation.name, tuple(columns))
     catalog.add_index(index)
-    return Checked(s, relation=relation, index=index)
+    return CheckedIndex(s, index)
 
 
 def check_drop_index(catalog: Catalog, s: st.Drop) -> Checked | None:
     index = catalog.index(s.name)
     if index is None:
         if s.if_exists:
-            return Checked(s, skip=True)
+            return CheckedNothing(s)
         known = [i.name for i in catalog.indexes()]
         raise UnknownName(f'index "{s.name}" is not known', hint=did_you_mean(s.name, known))
     catalog.remove_index(s.name)
-    return Checked(s, index=index)
+    return CheckedDropIndex(s, index)

@@ -12,7 +12,7 @@ from millpond.lookup import RowFunction
 from millpond.predicates import Given
 from millpond.sql import statements as st
 from millpond.sql.catalog import Relation
-from millpond.sql.checked import Checked
+from millpond.sql.checked import Checked, CheckedMutation, CheckedValues
 from millpond.sql.fold import identity_columns
 from millpond.sql.lookup import key_values
 from millpond.sql.mutation import Mutation
@@ -36,15 +36,12 @@ def keyed_write_of(checked: Checked, values: Sequence[Any]) -> KeyedWrite | None
     """Returns what a statement changes, if its literals were bound from parameters ``__v0``, … with such values; None
     for any other statement.
     """
-    statement, target = checked.statement, checked.target
-    if isinstance(statement, st.Insert):
-        if target is None or target.kind != "table" or len(checked.values) != 1:
-            return None
-        cells = dict(zip(target.schema.names, checked.values[0], strict=True))
-        row = row_function(cells, target.schema, values)
-        return None if row is None else KeyedWrite(target.name, "put", row=row)
-    if isinstance(statement, st.Update | st.Delete) and checked.mutation is not None:
-        return _changed(statement, checked.mutation, values)
+    match checked:
+        case CheckedValues(target=target, rows=(cells,)) if target.kind == "table":
+            row = row_function(dict(zip(target.schema.names, cells, strict=True)), target.schema, values)
+            return None if row is None else KeyedWrite(target.name, "put", row=row)
+        case CheckedMutation(statement=st.Update() | st.Delete() as statement, mutation=mutation):
+            return _changed(statement, mutation, values)
     return None
 
 

@@ -7,8 +7,7 @@ import re
 from collections.abc import Container, Iterable
 
 from millpond.errors import Place, UnknownName, did_you_mean
-from millpond.sql import statements as st
-from millpond.sql.checked import Checked
+from millpond.sql.checked import CheckedFold, CheckedInsert, CheckedRunnable
 from millpond.sql.identity import identity
 
 FILLS = ("table:", "stream:")
@@ -29,7 +28,7 @@ def unknown_query(name: str, queries: Iterable[str], place: Place | None = None)
     return UnknownName(f'there is no query "{name}"', hint=hint, place=place)
 
 
-def made_name(checked: Checked, number: int, taken: Container[str]) -> str:
+def made_name(checked: CheckedRunnable, number: int, taken: Container[str]) -> str:
     """Returns the generated name of a running statement without a name in its text: it is the same after a restart.
     ``number`` says how many statements of the same text there were before; ``taken`` are names in lower case.
     """
@@ -38,14 +37,12 @@ def made_name(checked: Checked, number: int, taken: Container[str]) -> str:
     return next(name for name in names if name.lower() not in taken)
 
 
-def _prefix(checked: Checked) -> str:
-    statement, target = checked.statement, checked.target
-    if isinstance(statement, st.Block | st.Select):
-        return type(statement).__name__.lower()
-    if checked.fold is not None:
-        return f"{type(statement).__name__.lower()}_{checked.fold.target.name}"
-    assert target is not None
-    if target.kind != "sink":
-        return f"insert_{target.name}"
-    scheme, _, rest = target.name.partition("?")[0].partition("://")
-    return "_".join(("insert", *re.findall(r"\w+", f"{scheme} {rest.rpartition('/')[2]}")))
+def _prefix(checked: CheckedRunnable) -> str:
+    kind = type(checked.statement).__name__.lower()
+    match checked:
+        case CheckedInsert(target=target) if target.kind == "sink":
+            scheme, _, rest = target.name.partition("?")[0].partition("://")
+            return "_".join((kind, *re.findall(r"\w+", f"{scheme} {rest.rpartition('/')[2]}")))
+        case CheckedInsert() | CheckedFold():
+            return f"{kind}_{checked.changes.name}"
+    return kind

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from millpond.errors import Error, InvalidOption, NotSupported
 from millpond.options import Option, Setting, find_option, unknown_option
-from millpond.sql.checked import LATER, World
+from millpond.sql.options import LATER
+from millpond.sql.world import World
 
 
 def share_out(

@@ -12,8 +12,8 @@ import pyarrow as pa
 from millpond.journal.catalog import Entry
 from millpond.options import Option, find_option
 from millpond.sql.catalog import Relation, RelationKind
-from millpond.sql.checked import Checked, limits_of
-from millpond.sql.joins import all_inputs
+from millpond.sql.checked import Checked, CheckedCreate, CheckedTable, CheckedTableAs
+from millpond.sql.options import limits_of
 from millpond.sql.parse import Parsed
 from millpond.sql.statements import CreateStream, CreateTable, CreateView
 from millpond.tables.registry import find_backend
@@ -80,14 +80,20 @@ class Saved:
         )
 
 
-def saved(checked: Checked, relation: Relation, identity: str) -> Saved:
+def table_options(checked: CheckedCreate) -> Mapping[str, Any]:
+    """Returns the options of a table; none for a stream or view."""
+    return checked.table_options if isinstance(checked, CheckedTable | CheckedTableAs) else {}
+
+
+def saved(checked: CheckedCreate, identity: str) -> Saved:
+    relation = checked.relation
     return Saved(
         relation.name,
         relation.kind,
         checked.statement.text,
         identity,
         relation.schema,
-        without_secrets(checked.table_options),
+        without_secrets(table_options(checked)),
         running=relation.running,
         connected=relation.uri is not None,
         live=relation.live,
@@ -97,8 +103,7 @@ def saved(checked: Checked, relation: Relation, identity: str) -> Saved:
 
 
 def widths_of(checked: Checked) -> dict[str, int]:
-    resolved = [c.resolved for c in (checked, *checked.block) if c.resolved is not None]
-    read = [i.relation for i in all_inputs(i for r in resolved for i in r.inputs)]
+    read = [i.relation for i in checked.inputs]
     return {r.name.lower(): sum(not c.hidden for c in r.schema) for r in read if r.running and r.guessed}
 
 

@@ -21,16 +21,20 @@ from millpond.options import Option, Setting, find_option, read_options
 from millpond.sql import statements as st
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import (
-    COMMON_TABLE_OPTIONS,
-    STREAM_OPTIONS,
     Checked,
-    limits_of,
-    named,
+    CheckedCapture,
+    CheckedNothing,
+    CheckedStream,
+    CheckedStreamAs,
+    CheckedTable,
+    CheckedTableAs,
+    CheckedView,
 )
 from millpond.sql.checking.queries import Queries
 from millpond.sql.errortables import error_relation
 from millpond.sql.materialized_view import check_live, grouping_outputs
 from millpond.sql.messagekey import KEY, stream_of_keys, with_message_key
+from millpond.sql.options import COMMON_TABLE_OPTIONS, STREAM_OPTIONS, limits_of, named
 from millpond.sql.printer import print_name
 from millpond.sql.reserved_names import check_free
 from millpond.sql.resolve import Input, Resolved
@@ -49,7 +53,7 @@ class Creates:
     def stream(self, s: st.CreateStream) -> Checked | None:
         skip = self._name_taken(s.name, "stream", s)
         if skip:
-            return Checked(s, skip=True)
+            return CheckedNothing(s)
         declared = Schema(tuple(Column(c.name, c.type, c.nullable) for c in s.columns))
         self._no_duplicates(declared, s)
         if s.query is not None:
@@ -71,7 +75,7 @@ class Creates:
             )
             self._check_watermark(relation, s)
             self._queries.catalog.add(relation)
-            return Checked(s, relation=relation)
+            return CheckedStream(s, relation)
         return self._connected_stream(s, connector, declared)
 
     def _connected_stream(self, s: st.CreateStream, connector: Setting, declared: Schema) -> Checked | None:
@@ -90,7 +94,7 @@ class Creates:
         if changes is not None:
             relation = Relation(s.name, "stream", changes, running=True, watermark=s.watermark, limits=limits)
             self._queries.catalog.add(relation)
-            return Checked(s, relation=relation, source_options={uri: values}, captured=described)
+            return CheckedCapture(s, relation, {uri: values}, captured=described)
         relation = Relation(
             s.name,
             "stream",
@@ -104,7 +108,7 @@ class Creates:
         self._check_watermark(relation, s)
         self._queries.catalog.add(relation)
         self._queries.streams[s.name.lower()] = values
-        return Checked(s, relation=relation, source_options={s.name.lower(): values})
+        return CheckedStream(s, relation, {s.name.lower(): values})
 
     def _derived_stream(self, s: st.CreateStream, declared: Schema) -> Checked | None:
         assert s.query is not None
@@ -125,13 +129,7 @@ class Creates:
         )
         self._check_watermark(relation, s)
         self._queries.catalog.add(relation)
-        return Checked(
-            s,
-            resolved=resolved,
-            relation=relation,
-            target=relation,
-            source_options=self._queries.source_values,
-        )
+        return CheckedStreamAs(s, resolved, self._queries.source_values, relation)
 
     def _check_watermark(self, relation: Relation, s: st.CreateStream) -> None:
         if s.watermark is None:
@@ -157,7 +155,7 @@ class Creates:
     def table(self, s: st.CreateTable, names: tuple[str, ...] = ()) -> Checked | None:
         skip = self._name_taken(s.name, "table", s)
         if skip:
-            return Checked(s, skip=True)
+            return CheckedNothing(s)
         key = s.key
         declared = Schema(tuple(Column(c.name, c.type, c.nullable) for c in s.columns), key)
         self._no_duplicates(declared, s)
@@ -176,7 +174,7 @@ class Creates:
             if values["primary.key"]:
                 key = key or _split_key(values["primary.key"])
             relation = self._keyed(s, declared, key, values)
-            return Checked(s, relation=relation, table_options=values)
+            return CheckedTable(s, relation, values)
         types = [c.type for c in declared]
         resolved = self._queries.resolve(s.query, s.settings, table_options, f'table "{s.name}"', s, types)
         if resolved is None:
@@ -227,13 +225,12 @@ class Creates:
         loads = not resolved.running and any(i.relation.rejects for i in resolved.inputs)
         if loads and self._queries.query_values["on.error"] == "table":
             self._queries.catalog.add(error_relation(s.name))
-        return Checked(
+        return CheckedTableAs(
             s,
-            resolved=Resolved(resolved.expression, relation.schema, resolved.inputs),
-            relation=relation,
-            target=relation,
+            Resolved(resolved.expression, relation.schema, resolved.inputs),
+            self._queries.source_values,
+            relation,
             table_options=values,
-            source_options=self._queries.source_values,
             keyed=keyed,
             query_options=self._queries.query_values if loads else {},
         )
@@ -256,7 +253,7 @@ class Creates:
 
     def view(self, s: st.CreateView) -> Checked | None:
         if self._name_taken(s.name, "view", s):
-            return Checked(s, skip=True)
+            return CheckedNothing(s)
         self._queries.catalog.add(Relation(s.name, "view", _UNKNOWN))
         if s.materialized:
             return self._materialized(s)
@@ -270,7 +267,7 @@ class Creates:
         ).schema
         relation = Relation(s.name, "view", schema, running=resolved.running, query=s.query)
         self._queries.catalog.add(relation)
-        return Checked(s, resolved=resolved, relation=relation, source_options=self._queries.source_values)
+        return CheckedView(s, resolved, self._queries.source_values, relation)
 
     def _materialized(self, s: st.CreateView) -> Checked | None:
         """Checks a materialized view, which is a table by another name. Declared column names rename those of

@@ -19,13 +19,11 @@ from millpond.sql import statements as st
 from millpond.sql.aggregate import is_live_aggregate
 from millpond.sql.assign import assign, assignable, build_type, check_count
 from millpond.sql.catalog import Relation
-from millpond.sql.checked import (
-    SELECT_OPTIONS,
-    Checked,
-)
+from millpond.sql.checked import Checked, CheckedInsert, CheckedSelect, CheckedValues
 from millpond.sql.checking.queries import Queries
 from millpond.sql.joins import joins_of
 from millpond.sql.materialized_view import check_live, follows_its_query
+from millpond.sql.options import SELECT_OPTIONS
 from millpond.sql.realtime import not_in_real_time
 from millpond.sql.resolve import Resolved
 from millpond.sql.timeliterals import HINT, is_impossible
@@ -74,7 +72,7 @@ class Inserts:
         if groups is not None and target.kind == "table" and not errors:
             filled = Schema(tuple(c for n in columns if (c := target.schema.find(n)) is not None))
             self._queries.group_key(groups, filled, target.schema.key, s)
-        return Checked(s, resolved=shaped, target=target, source_options=self._queries.source_values)
+        return CheckedInsert(s, shaped, self._queries.source_values, target)
 
     def _target_columns(self, s: st.Insert, target: Relation) -> list[str] | None:
         if not s.columns:
@@ -133,13 +131,7 @@ class Inserts:
             if reasons:
                 return None
         target = Relation(s.target, "sink", resolved.schema, uri=s.target)
-        return Checked(
-            s,
-            resolved=resolved,
-            target=target,
-            source_options=self._queries.source_values,
-            table_options=values,
-        )
+        return CheckedInsert(s, resolved, self._queries.source_values, target, sink_options=values)
 
     def _check_exact(self, resolved: Resolved, s: st.Insert) -> None:
         """Checks an exactly-once sink: it stores one position, of one stream, and no other state."""
@@ -208,7 +200,7 @@ class Inserts:
                     )
             rows.append(tuple(cells.get(c.name.lower(), _null(c)) for c in target.schema))
         self._queries.errors.extend(resolver.errors)
-        return Checked(s, target=target, values=tuple(rows))
+        return CheckedValues(s, target, tuple(rows))
 
     def select(self, s: st.Select) -> Checked | None:
         resolved = self._queries.resolve(s.query, s.settings, SELECT_OPTIONS, "SELECT", s)
@@ -220,9 +212,7 @@ class Inserts:
                 self._queries.refuse("EMIT CHANGES on a query that reads neither a stream nor a table", s)
             self._queries.errors.extend(check_live(resolved, s.place))
         options = {} if resolved.running else self._queries.query_values
-        return Checked(
-            s, resolved=resolved, source_options=self._queries.source_values, query_options=options, op=op
-        )
+        return CheckedSelect(s, resolved, self._queries.source_values, op, query_options=options)
 
     def _op_column(self, s: st.Select, resolved: Resolved) -> str | None:
         """Returns the name of the column that says what happened to a row, if requested."""

@@ -12,12 +12,12 @@ from millpond.options import unknown_option
 from millpond.sql import statements as st
 from millpond.sql.builder import MutationBuilder, assigned_by, inserted_by, upsert_source
 from millpond.sql.catalog import Relation
-from millpond.sql.checked import RUNNING_OPTIONS
 from millpond.sql.checking.queries import Queries
 from millpond.sql.fold import Fold, identity_columns
 from millpond.sql.folding import fold_merge, fold_rows, fold_upsert
 from millpond.sql.materialized_view import follows_its_query
 from millpond.sql.mutation import Mutation, Part
+from millpond.sql.options import RUNNING_OPTIONS
 from millpond.sql.resolve import Resolved
 from millpond.sql.statement_text import title
 from millpond.types import Schema

@@ -23,11 +23,8 @@ from millpond.sql import statements as st
 from millpond.sql.aggregate import check_aggregate, is_live_aggregate, lower_distinct, split
 from millpond.sql.assign import assign
 from millpond.sql.catalog import Catalog, Relation
-from millpond.sql.checked import (
-    RUNNING_OPTIONS,
-    World,
-)
 from millpond.sql.joins import joins_of, lower_joins, window_mark
+from millpond.sql.options import RUNNING_OPTIONS
 from millpond.sql.requested_types import wanted_schemas
 from millpond.sql.resolve import Resolved, Resolver
 from millpond.sql.running import check_recursion, check_running
@@ -36,6 +33,7 @@ from millpond.sql.typing import type_of
 from millpond.sql.userfunctions import UserFunction
 from millpond.sql.windowing import WINDOW_OPTIONS, check_window, has_window, lower_window, retained
 from millpond.sql.with_options import share_out, without_later
+from millpond.sql.world import World
 from millpond.types import Column, Schema
 
 Locate = Callable[[int, int], Place]

@@ -8,7 +8,7 @@ from typing import Any
 
 from millpond.errors import AlreadyExists, Error, InvalidOption
 from millpond.sql import statements as st
-from millpond.sql.checked import Checked
+from millpond.sql.checked import CheckedRunnable
 from millpond.sql.identity import identity
 from millpond.sql.querynames import FILLS, made_name, own_query_name, unknown_query
 
@@ -41,15 +41,15 @@ class QueryNames:
     def forget(self, query: str) -> None:
         self._queries = {name: own for name, own in self._queries.items() if own.lower() != query.lower()}
 
-    def check(self, checked: Checked, options: Mapping[str, Any]) -> None:
+    def check(self, checked: CheckedRunnable, options: Mapping[str, Any]) -> None:
         """Raises for a name that is taken or invalid: queries share one namespace with the tables and streams that they
         fill, because error tables are named after them.
         """
-        named = options.get("query.name")
-        if named and checked.relation is not None:
+        named, relation = options.get("query.name"), checked.declares
+        if named and relation is not None:
             raise InvalidOption(
                 f'option "query.name" is for INSERT, SELECT and the like: this query is known by the name of'
-                f' {checked.relation.kind} "{checked.relation.name}"',
+                f' {relation.kind} "{relation.name}"',
                 hint="leave it out",
             )
         if named and (not named.strip() or named.lower().startswith(FILLS)):
@@ -57,14 +57,14 @@ class QueryNames:
                 f'"{named}" cannot be the name of a query',
                 hint="it has letters, and does not begin with table: or stream:",
             )
-        name = named or (checked.relation.name if checked.relation is not None else "")
+        name = named or (relation.name if relation is not None else "")
         taken = self.own(name)
         if taken is not None:
             raise AlreadyExists(f'query "{taken}" already exists', hint="give it another 'query.name'")
 
-    def add(self, checked: Checked) -> str:
+    def add(self, checked: CheckedRunnable) -> str:
         """Adds the names of a statement that will run; returns the shortest."""
-        key, relation = identity(checked.statement), checked.relation
+        key, relation = identity(checked.statement), checked.declares
         if relation is not None:
             own = own_query_name(relation.kind, relation.name)
             self._queries |= {relation.name.lower(): own, own.lower(): own}

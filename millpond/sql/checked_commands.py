@@ -1,0 +1,98 @@
+"""Defines checked statements that neither read nor change rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millpond.sql import statements as st
+from millpond.sql.catalog import Index, Relation
+from millpond.sql.checked import Checked
+
+
+@dataclass(frozen=True)
+class CheckedAbout(Checked):
+    """Represents a statement about a relation that exists."""
+
+    relation: Relation
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset((self.relation.name,))
+
+
+@dataclass(frozen=True)
+class CheckedDescribe(CheckedAbout):
+    statement: st.Describe
+
+
+@dataclass(frozen=True)
+class CheckedShowCreate(CheckedAbout):
+    statement: st.ShowCreate
+
+
+@dataclass(frozen=True)
+class CheckedReplay(CheckedAbout):
+    statement: st.Replay
+
+
+@dataclass(frozen=True)
+class CheckedDrop(CheckedAbout):
+    """Represents DROP of a stream, table or view."""
+
+    statement: st.Drop
+
+
+@dataclass(frozen=True)
+class CheckedDropQuery(Checked):
+    statement: st.Drop
+
+
+@dataclass(frozen=True)
+class CheckedIndex(Checked):
+    """Represents CREATE INDEX."""
+
+    statement: st.CreateIndex
+    index: Index
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset((self.index.table,))
+
+
+@dataclass(frozen=True)
+class CheckedDropIndex(Checked):
+    statement: st.Drop
+    index: Index
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset((self.index.table,))
+
+
+@dataclass(frozen=True)
+class CheckedBegin(Checked):
+    statement: st.Begin
+
+
+@dataclass(frozen=True)
+class CheckedEnd(Checked):
+    statement: st.Commit | st.Rollback
+
+
+@dataclass(frozen=True)
+class CheckedShow(Checked):
+    statement: st.Show
+
+
+@dataclass(frozen=True)
+class CheckedControl(Checked):
+    """Represents PAUSE, RESUME, STOP and START of a query."""
+
+    statement: st.ControlQuery
+
+
+@dataclass(frozen=True)
+class CheckedName(Checked):
+    """Represents a running statement by its name, in EXPLAIN ANALYZE QUERY."""
+
+    statement: st.NamedQuery

@@ -1,0 +1,39 @@
+"""Declares what the checker needs from the packages above it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from millpond.options import Option
+from millpond.sql.catalog import Relation
+from millpond.types import Schema
+
+
+class World(Protocol):
+    """Declares what the checker needs from the packages above it."""
+
+    def source_options(self, uri: str) -> Sequence[Option]:
+        """Returns the declared options of the source at a URI. Raises NotSupported."""
+
+    def backend_options(self, extension: str) -> Sequence[Option]:
+        """Returns the declared options of a table backend. Raises UnknownName or NotSupported."""
+
+    def sink_options(self, uri: str) -> Sequence[Option]:
+        """Returns the declared options of the sink at a URI. Raises NotSupported."""
+
+    def place(self, values: Mapping[str, Any]) -> str | None:
+        """Returns the database that stores a table with these options; None for the app's journal."""
+
+    def describe(
+        self, uri: str, values: Mapping[str, Any], declared: Schema | None, *, table: bool = False
+    ) -> Relation:
+        """Describes what a URI returns, to a ``table`` or to a query. Raises an Error if it cannot be read."""
+
+    def changes(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Schema | None:
+        """Returns the columns of a stream of the changes at a URI; None if it returns rows instead."""
+
+    def keyed(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> str | None:
+        """Returns why the messages at a URI identify rows by their keys, if they do. Raises an Error if that is
+        unknown.
+        """
