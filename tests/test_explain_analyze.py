@@ -137,6 +137,12 @@ def test_explaining_a_statement_takes_no_name() -> None:
         assert "running" in lines(app, text)[-1]
 
 
+def test_what_finds_nothing_to_do_does_nothing(app: App) -> None:
+    app.sql("CREATE INDEX by_v ON t (v)")
+    plan, ran = lines(app, "CREATE INDEX IF NOT EXISTS by_v ON t (v)")
+    assert plan == "CreateIndex: done at once" and ran.startswith("ran: 0 rows")
+
+
 def test_mistakes_are_those_of_the_statement(app: App) -> None:
     with pytest.raises(UnknownName, match="nope"):
         app.sql("EXPLAIN ANALYZE SELECT nope FROM t")

@@ -137,6 +137,18 @@ def test_statements_of_the_file_wait_for_the_tables_they_name(tmp_path: Path) ->
         }
 
 
+def test_changes_of_the_file_wait_for_the_tables_they_read(tmp_path: Path) -> None:
+    write(tmp_path / "big.parquet")
+    sql = f"""
+    CREATE TABLE big AS SELECT * FROM file://{tmp_path}/big.parquet;
+    CREATE TABLE t (id INT PRIMARY KEY, name STRING);
+    INSERT INTO t VALUES (299999, 'x');
+    UPDATE t SET name = big.name FROM big WHERE big.id = t.id;
+    """
+    with App(sql) as app:
+        assert app.sql("SELECT name FROM t").to_arrow()["name"].to_pylist() == ["n99"]
+
+
 def test_a_load_that_fails(tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("id\n" + "1\n" * 200_000 + "x\n")
     sql = f"CREATE TABLE bad (id INT) AS SELECT * FROM file://{tmp_path}/bad.csv WITH ('on.error' = 'fail')"
