@@ -19,7 +19,7 @@ from millpond.errors import AlreadyExists, NotSupported
 from millpond.loading.discovered_columns import KeptColumns
 from millpond.loading.open_sources import Sources
 from millpond.plan.connectors import Connectors
-from millpond.plan.plans import PipelinePlan, Target, target_of
+from millpond.plan.plans import PipelinePlan, StatementPlan, Target, target_of
 from millpond.query.result import Result
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import CheckedBlock, CheckedInsert, CheckedRunnable, CheckedSelect, CheckedWrite
@@ -84,14 +84,14 @@ class Launcher:
             return Target("emit", query)
         return target_of(target, checked.sink_options if isinstance(checked, CheckedInsert) else None)
 
-    def run_on(self, plan: PipelinePlan, checked: CheckedRunnable, undo: Undo) -> Result:
+    def run_on(self, plan: StatementPlan, checked: CheckedRunnable, undo: Undo) -> Result:
         """Runs a statement for as long as the app runs."""
         self.start(plan, checked, undo, query_entry(plan.name, checked))
         return Result(pa.table({}), count=0)
 
     def start(
         self,
-        plan: PipelinePlan,
+        plan: StatementPlan,
         checked: CheckedRunnable,
         undo: Undo,
         entry: Saved | None,

@@ -25,12 +25,12 @@ from millpond.loading.open_sources import Sources
 from millpond.loading.progress import Load
 from millpond.plan.connectors import Connectors
 from millpond.plan.load import plan_load
-from millpond.plan.pipeline import plan_block, plan_pipeline
+from millpond.plan.pipeline import plan_pipeline
 from millpond.plan.view import plan_view
 from millpond.sql import statements as st
 from millpond.sql.blocks import grouped
 from millpond.sql.catalog import Catalog
-from millpond.sql.checked import CheckedBlock, CheckedCapture, CheckedStream, CheckedTableAs, CheckedWrite
+from millpond.sql.checked import CheckedCapture, CheckedStream, CheckedTableAs, CheckedWrite
 from millpond.sql.parse import parse
 from millpond.store.catalog import Saved, options_of, relation_of
 from millpond.store.dropped_tables import LEAVING, DroppedTables
@@ -179,9 +179,7 @@ class Restorer:
             if known.kind != "table" or not self.drift.widen(known, checked):
                 self._stays(entry.name, "the columns of its source have changed")
                 return
-        if isinstance(checked, CheckedBlock):
-            self.launcher.start(plan_block(checked, name), checked, undo, entry, new=False)
-        elif checked.running:
+        if checked.running:
             self.launcher.start(plan_pipeline(checked, name, target), checked, undo, entry, new=False)
         elif checked.live:
             self.loader.wait(self.loader.running(checked.reads))

@@ -21,7 +21,7 @@ from millpond.loading.open_sources import OpenSource
 from millpond.plan.connectors import Connectors
 from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_pipeline
-from millpond.plan.plans import LoadPlan, PipelinePlan, target_of
+from millpond.plan.plans import LoadPlan, PipelinePlan, RowsPlan, target_of
 from millpond.plan.view import plan_view
 from millpond.sql.blocks import grouped
 from millpond.sql.catalog import Catalog, Relation
@@ -68,10 +68,10 @@ class SchemaDrift:
         self._mask = mask
         self._get_table = get_table
 
-    def follow_stream(self, plan: PipelinePlan, columns: Schema) -> PipelinePlan | None:
+    def follow_stream(self, plan: RowsPlan, columns: Schema) -> RowsPlan | None:
         """Returns the plan of a statement whose stream now has these columns; None if it stays as it was."""
         entry = self._entry(plan)
-        if entry is None or plan.aggregation is not None or plan.miss is not None:
+        if entry is None or plan.miss is not None:
             return None
         self._keep_columns(plan.batch.stream.relation, columns)
         try:
@@ -87,7 +87,9 @@ class SchemaDrift:
         entry.widths = widths_of(checked)
         self._journal.put_entry(entry.entry())
         options = checked.sink_options if isinstance(checked, CheckedInsert) else None
-        return plan_pipeline(checked, plan.name, target_of(target, options))
+        made = plan_pipeline(checked, plan.name, target_of(target, options))
+        assert isinstance(made, RowsPlan)
+        return made
 
     def follow_sources(self, plan: LoadPlan, sources: Iterable[Relation]) -> LoadPlan | None:
         """Returns the plan of a table over sources that now have more columns; None if it stays as it was."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from millpond.errors import Error
 from millpond.journal.journal import Journal
-from millpond.plan.plans import PipelinePlan
+from millpond.plan.plans import BlockPlan, PipelinePlan
 from millpond.query.stats import Health, TableStats
 from millpond.query.table import Table
 from millpond.sql.catalog import Catalog
@@ -118,7 +118,7 @@ def _inputs(plan: PipelinePlan) -> tuple[str, ...]:
 
 
 def _outputs(plan: PipelinePlan) -> tuple[str, ...]:
-    return plan.writes if plan.block or plan.target.kind in ("table", "stream") else ()
+    return plan.writes if isinstance(plan, BlockPlan) or plan.target.kind in ("table", "stream") else ()
 
 
 def _sinks(plan: PipelinePlan) -> tuple[str, ...]:

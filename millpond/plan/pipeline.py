@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypedDict
+
 import pyarrow as pa
 from sqlglot import exp
 
 from millpond.connectors.source import DELETED, MESSAGE
+from millpond.errors import Place
 from millpond.plan.lookups import table_inputs
 from millpond.plan.plans import (
     WAIT,
     BatchPlan,
+    BlockPlan,
+    FoldPlan,
+    GroupsPlan,
+    JoinedStreamPlan,
     JoinPlan,
+    KeyedPlan,
     KeyPlan,
     MissPlan,
     PipelinePlan,
+    RowsPlan,
     SidePlan,
+    StatementPlan,
     Target,
     target_of,
 )
 from millpond.sql.aggregate import Aggregation, is_live_aggregate, split
+from millpond.sql.catalog import Relation
 from millpond.sql.checked import CheckedBlock, CheckedFold, CheckedRunnable
 from millpond.sql.grouping import is_aggregated
 from millpond.sql.joins import JoinedStreams, Side, joins_of
@@ -31,33 +42,62 @@ from millpond.sql.running import Streams, from_items
 from millpond.types import Column, Schema, quote
 
 
-def plan_pipeline(checked: CheckedRunnable, name: str, target: Target) -> PipelinePlan:
-    aggregation = split(checked.resolved) if is_live_aggregate(checked.resolved) else None
-    return PipelinePlan(
-        name=name,
-        text=checked.statement.text,
-        batch=plan_batch(aggregation.partial if aggregation is not None else checked.resolved),
-        target=target,
-        reads=checked.reads,
-        place=checked.statement.place,
-        aggregation=aggregation,
-        fold=checked.fold if isinstance(checked, CheckedFold) else None,
-        on_error=checked.query_options.get("on.error", "table"),
+class _Every(TypedDict):
+    """Lists what the plans of all kinds have."""
+
+    name: str
+    text: str
+    target: Target
+    reads: tuple[str, ...]
+    place: Place | None
+
+
+def _every(checked: CheckedRunnable, name: str, target: Target) -> _Every:
+    s = checked.statement
+    return _Every(name=name, text=s.text, target=target, reads=checked.reads, place=s.place)
+
+
+class _Handling(TypedDict):
+    """Lists what happens to rows that cannot be processed, and before the first one is."""
+
+    on_error: Literal["table", "fail"]
+    errors_into: str | None
+    miss: MissPlan | None
+    wait: float
+    join: JoinPlan | None
+
+
+def plan_pipeline(checked: CheckedRunnable, name: str, target: Target) -> StatementPlan:
+    """Plans a running statement. A block writes to the targets of its members."""
+    if isinstance(checked, CheckedBlock):
+        return plan_block(checked, name)
+    return _plan_member(checked, name, target)
+
+
+def _plan_member(checked: CheckedRunnable, name: str, target: Target) -> RowsPlan | GroupsPlan | FoldPlan:
+    query, options, every = checked.resolved, checked.query_options, _every(checked, name, target)
+    handling = _Handling(
+        on_error=options.get("on.error", "table"),
         errors_into=getattr(checked.statement, "errors_into", None),
         miss=_plan_misses(checked),
-        wait=checked.query_options.get("table.wait.timeout", WAIT),
-        mark=_plan_mark(checked.resolved, aggregation) if aggregation is not None else None,
-        join=plan_join(checked.resolved),
-        keys=_plan_keys(checked, target) if aggregation is None else None,
+        wait=options.get("table.wait.timeout", WAIT),
+        join=plan_join(query),
     )
-
-
-def _plan_keys(checked: CheckedRunnable, target: Target) -> KeyPlan | None:
-    """Plans which rows of a keyed target messages of the stream delete, if they can."""
-    resolved, relation = checked.resolved, checked.changes
-    if target.kind != "table" or relation is None or not relation.schema.key:
-        return None
     if isinstance(checked, CheckedFold):
+        return FoldPlan(**every, **handling, batch=plan_batch(query), fold=checked.fold)
+    if is_live_aggregate(query):
+        aggregation = split(query)
+        batch, mark = plan_batch(aggregation.partial), _plan_mark(query, aggregation)
+        return GroupsPlan(**every, **handling, batch=batch, aggregation=aggregation, mark=mark)
+    batch, keys = plan_batch(query), _plan_keys(query, checked.changes, target)
+    if keys is not None:
+        return KeyedPlan(**every, **handling, batch=batch, keys=keys)
+    return RowsPlan(**every, **handling, batch=batch)
+
+
+def _plan_keys(resolved: Resolved, relation: Relation | None, target: Target) -> KeyPlan | None:
+    """Plans which rows of a keyed target messages of the stream delete, if they can."""
+    if target.kind != "table" or relation is None or not relation.schema.key:
         return None
     stream = next((i for i in resolved.inputs if i.relation.running), None)
     ended = stream.relation.schema.find(DELETED) if stream is not None else None
@@ -97,15 +137,14 @@ def _plan_side(side: Side) -> SidePlan:
     return SidePlan(side.alias, plan_batch(side.query), mark, below)
 
 
-def plan_sides(plan: PipelinePlan) -> tuple[PipelinePlan, ...]:
+def plan_sides(plan: PipelinePlan, join: JoinPlan) -> tuple[JoinedStreamPlan, ...]:
     """Plans the statements on the joined streams, each with its own position."""
-    assert plan.join is not None
-    made: list[PipelinePlan] = []
-    for side in plan.join.streams:
+    made: list[JoinedStreamPlan] = []
+    for side in join.streams:
         name = f"{plan.name}.{side.alias}"
         taken = {p.name for p in made}
         made.append(
-            PipelinePlan(
+            JoinedStreamPlan(
                 name=name if name not in taken else f"{name}{len(made)}",
                 text=plan.text,
                 batch=side.batch,
@@ -122,21 +161,13 @@ def plan_sides(plan: PipelinePlan) -> tuple[PipelinePlan, ...]:
     return tuple(made)
 
 
-def plan_block(checked: CheckedBlock, name: str) -> PipelinePlan:
+def plan_block(checked: CheckedBlock, name: str) -> BlockPlan:
     """Plans BEGIN … COMMIT over a stream: one pipeline."""
     members = tuple(
-        plan_pipeline(c, f"{name}.{n}", target_of(c.changes)) for n, c in enumerate(checked.members)
+        _plan_member(c, f"{name}.{n}", target_of(c.changes)) for n, c in enumerate(checked.members)
     )
-    tables = [m.target for m in members if m.target.kind == "table"]
-    return PipelinePlan(
-        name=name,
-        text=checked.statement.text,
-        batch=plan_batch(checked.resolved),
-        target=(tables or [members[0].target])[0],
-        reads=checked.reads,
-        place=checked.statement.place,
-        block=members,
-    )
+    target = next((m.target for m in members if m.target.kind == "table"), members[0].target)
+    return BlockPlan(**_every(checked, name, target), batch=plan_batch(checked.resolved), members=members)
 
 
 def _plan_misses(checked: CheckedRunnable) -> MissPlan | None:

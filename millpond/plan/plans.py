@@ -133,26 +133,17 @@ class JoinPlan:
         return tuple(s for side in self.sides for s in (side.below.streams if side.below else (side,)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PipelinePlan:
-    """Describes a running statement."""
+    """Describes a running statement, or one side of it; each kind has a type of its own."""
 
     name: str
     text: str
     batch: BatchPlan
     target: Target
     reads: tuple[str, ...]
-    place: Place | None = None
+    place: Place | None
     """The place of the statement in its text."""
-    aggregation: Aggregation | None = None
-    """For a live aggregate: the batch returns the rows that are merged with the stored state."""
-    fold: Fold | None = None
-    """For a running UPDATE, DELETE, MERGE or UPSERT: the batch returns the events that are applied to the target."""
-    mark: BatchPlan | None = None
-    """For windows with a watermark: the highest time of a batch, of all its rows."""
-
-    block: tuple[PipelinePlan, ...] = ()
-    """For BEGIN … COMMIT: the batch returns the rows of the stream, which these statements get one after another."""
     on_error: Literal["table", "fail"] = "table"
     """What happens to a row that cannot be processed: it becomes an error record, or the statement stops."""
     errors_into: str | None = None
@@ -161,15 +152,11 @@ class PipelinePlan:
     """Seconds that it waits for tables to load."""
     join: JoinPlan | None = None
     """For a statement over a join of streams: the join that produces the rows of its batches."""
-    keys: KeyPlan | None = None
-    """For a keyed table over messages that may delete a row: which row they delete."""
-    part_of: str | None = None
-    """The statement that this one is a side of."""
 
     @property
     def query(self) -> str:
         """Returns the name of the statement in the text."""
-        return self.part_of or self.name
+        return self.name
 
     @property
     def streams(self) -> tuple[Relation, ...]:
@@ -181,15 +168,12 @@ class PipelinePlan:
     @property
     def writes(self) -> tuple[str, ...]:
         """Returns the names of what it changes or fills."""
-        if self.block:
-            return tuple(dict.fromkeys(name for member in self.block for name in member.writes))
-        returning = self.fold.returning if self.fold is not None else None
-        return (self.target.name,) if returning is None else (self.target.name, returning.into.name)
+        return (self.target.name,)
 
     @property
     def joined_tables(self) -> frozenset[str]:
-        """Returns the tables that it, or a statement of its block, reads in addition to the stream, in lower case."""
-        return frozenset(t.table.lower() for plan in (self, *self.block) for t in plan.batch.tables)
+        """Returns the tables that it reads in addition to the stream, in lower case."""
+        return frozenset(t.table.lower() for t in self.batch.tables)
 
     @property
     def has_error_table(self) -> bool:
@@ -201,6 +185,70 @@ class PipelinePlan:
     def errors(self) -> str:
         """Returns the table of its error records."""
         return self.errors_into or error_table(self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsPlan(PipelinePlan):
+    """Describes a statement whose rows are evaluated one by one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedPlan(RowsPlan):
+    """Describes a statement that fills a keyed table, over messages that may delete a row of it."""
+
+    keys: KeyPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsPlan(PipelinePlan):
+    """Describes a live aggregate: the batch returns the rows that are merged with the stored state."""
+
+    aggregation: Aggregation
+    mark: BatchPlan | None
+    """For windows with a watermark: the highest time of a batch, of all its rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldPlan(PipelinePlan):
+    """Describes a running UPDATE, DELETE, MERGE or UPSERT: the batch returns the events that are applied."""
+
+    fold: Fold
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        returning = self.fold.returning
+        return (self.target.name,) if returning is None else (self.target.name, returning.into.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockPlan(PipelinePlan):
+    """Describes BEGIN … COMMIT: the batch returns the rows of the stream, which the members get one after another."""
+
+    members: tuple[RowsPlan | GroupsPlan | FoldPlan, ...]
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for member in self.members for name in member.writes))
+
+    @property
+    def joined_tables(self) -> frozenset[str]:
+        return frozenset(name for member in self.members for name in member.joined_tables)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedStreamPlan(PipelinePlan):
+    """Describes one of the streams of the statement ``part_of``, which joins them."""
+
+    part_of: str
+    mark: BatchPlan | None
+    """For a side with a watermark: the highest time of a batch."""
+
+    @property
+    def query(self) -> str:
+        return self.part_of
+
+
+StatementPlan = RowsPlan | GroupsPlan | FoldPlan | BlockPlan
 
 
 @dataclass(frozen=True, slots=True)

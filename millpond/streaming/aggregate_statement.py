@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millpond.changes import Changes, Position
 from millpond.connectors.source import SEQ
-from millpond.plan.plans import PipelinePlan
+from millpond.plan.plans import GroupsPlan
 from millpond.query.change_kind import with_op
 from millpond.query.evaluate import Evaluator
 from millpond.store.snapshot import StoreSnapshot
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from millpond.engine.batch import Batch
 
 
-def aggregate_of(plan: PipelinePlan, evaluator: Evaluator) -> LiveAggregate:
+def aggregate_of(plan: GroupsPlan, evaluator: Evaluator) -> LiveAggregate:
     """Returns the live aggregate of a plan."""
-    assert plan.aggregation is not None
     kind = LiveAggregate if plan.aggregation.window is None else WindowedAggregate
     return kind(plan.aggregation, evaluator, plan.name)
 
@@ -33,6 +32,7 @@ def aggregate_of(plan: PipelinePlan, evaluator: Evaluator) -> LiveAggregate:
 class Groups(RunningStatement):
     """Stores the state of the groups in separate tables; an aggregate without groups has its row from the beginning."""
 
+    plan: GroupsPlan
     evaluator: Evaluator
     emitted: Emitted
 
@@ -49,7 +49,6 @@ class Groups(RunningStatement):
 
     def begin(self) -> None:
         plan, snapshots = self.plan, self.store.snapshots()
-        assert plan.aggregation is not None
         if plan.aggregation.keys or plan.target.kind != "table" or not self._aggregate.is_new(snapshots):
             return
         inputs = {t.view: snapshots.snapshot(t.table).scan() for t in plan.batch.tables}

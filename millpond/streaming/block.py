@@ -3,6 +3,7 @@ commit."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from millpond.changes import Changes, Position
 from millpond.connectors.source import SEQ
-from millpond.plan.plans import BatchPlan, PipelinePlan
+from millpond.plan.plans import BatchPlan, BlockPlan, FoldPlan, GroupsPlan, KeyedPlan, RowsPlan, Target
 from millpond.query.evaluate import Evaluator
 from millpond.query.overlay import Overlay
 from millpond.query.transaction import View
@@ -20,7 +21,7 @@ from millpond.store.snapshot import StoreSnapshot
 from millpond.streaming.aggregate import target_changes
 from millpond.streaming.aggregate_statement import aggregate_of
 from millpond.streaming.fold import FoldRunner, Inputs
-from millpond.streaming.keyed_topic import Divided, Endings, refuse_taken, with_endings
+from millpond.streaming.keyed_topic import Endings, refuse_taken, with_endings
 from millpond.streaming.statement import RunningStatement
 from millpond.types import Schema
 
@@ -32,18 +33,14 @@ Effects = tuple[Mapping[str, Changes], Mapping[str, pa.Table]]
 """Changes of tables, and rows for streams."""
 
 
-class Member:
+class Member(ABC):
     """Evaluates one statement of a block: takes the rows of a batch, returns its effects."""
 
-    def __init__(self, plan: PipelinePlan, catalog: Catalog, evaluator: Evaluator, inputs: Inputs):
-        self._catalog = catalog
+    def __init__(self, batch: BatchPlan, target: Target, evaluator: Evaluator):
         self._evaluator = evaluator
-        self._plan = plan
-        self._stage = self._stage_of(plan.batch)
-        self._mark = self._stage_of(plan.mark) if plan.mark is not None else None
-        self._folding = FoldRunner(plan.fold, evaluator, inputs) if plan.fold is not None else None
-        self._aggregate = aggregate_of(plan, evaluator) if plan.aggregation is not None else None
-        self._keys = self._stage_of(plan.keys.batch) if plan.keys is not None and plan.keys.batch else None
+        self._output = batch.output.arrow()
+        self._stage = self._stage_of(batch)
+        self._target = target
 
     def _stage_of(self, batch: BatchPlan) -> LocalStage:
         from millpond.engine.in_process import LocalStage
@@ -52,67 +49,129 @@ class Member:
         answer = evaluator.in_process(batch.query) or (lambda tables: evaluator.answer(batch.query, tables))
         return LocalStage(batch, answer)
 
+    def _evaluated(self, batch: pa.Table, view: StoreSnapshot) -> pa.Table:
+        return self._stage.run(batch, view).rename_columns(self._output.names).cast(self._output)
+
     @property
     def tables(self) -> Mapping[str, Schema]:
         """Returns the tables that it stores its state in."""
-        return self._aggregate.tables if self._aggregate is not None else {}
+        return {}
 
     def is_new(self, snapshots: StoreSnapshot) -> bool:
         """Returns whether it is an aggregate without groups that has no row yet."""
-        aggregate = self._aggregate
-        return aggregate is not None and not aggregate.aggregation.keys and aggregate.is_new(snapshots)
+        return False
 
+    @abstractmethod
     def find(self, batch: pa.Table, view: StoreSnapshot) -> Effects:
         """Returns the effects of the statement. ``view`` has the changes of the statements before it."""
-        ended = self._ended(batch, view)
-        arrow = self._plan.batch.output.arrow()
-        live = batch if ended is None else ended.live
-        rows = self._stage.run(live, view).rename_columns(arrow.names).cast(arrow)
-        if self._aggregate is not None:
-            high = self._mark.run(batch, view).column(0).cast(pa.int64())[0].as_py() if self._mark else None
-            merged = self._aggregate.merge(rows, view, high)
-            changes, target = dict(merged.changes), self._plan.target
-            if target.kind == "stream":
-                return changes, {target.name: merged.seen} if merged.seen.num_rows else {}
-            once = self._aggregate.aggregation.once
-            changes[target.name] = target_changes(merged, view.snapshot(target.name), once=once)
-            return {name: change for name, change in changes.items() if len(change)}, {}
-        if self._folding is not None:
-            changes, returned = self._folding.find(rows, view)
-            return changes, self._folding.sent(returned)
-        name = self._plan.target.name
-        if self._plan.target.kind == "stream":
+
+
+class GroupsMember(Member):
+    """Evaluates a live aggregate."""
+
+    def __init__(self, plan: GroupsPlan, evaluator: Evaluator):
+        super().__init__(plan.batch, plan.target, evaluator)
+        self._aggregate = aggregate_of(plan, evaluator)
+        self._mark = self._stage_of(plan.mark) if plan.mark is not None else None
+
+    @property
+    def tables(self) -> Mapping[str, Schema]:
+        return self._aggregate.tables
+
+    def is_new(self, snapshots: StoreSnapshot) -> bool:
+        return not self._aggregate.aggregation.keys and self._aggregate.is_new(snapshots)
+
+    def find(self, batch: pa.Table, view: StoreSnapshot) -> Effects:
+        rows = self._evaluated(batch, view)
+        high = self._mark.run(batch, view).column(0).cast(pa.int64())[0].as_py() if self._mark else None
+        merged = self._aggregate.merge(rows, view, high)
+        changes, name = dict(merged.changes), self._target.name
+        if self._target.kind == "stream":
+            return changes, {name: merged.seen} if merged.seen.num_rows else {}
+        once = self._aggregate.aggregation.once
+        changes[name] = target_changes(merged, view.snapshot(name), once=once)
+        return {name: change for name, change in changes.items() if len(change)}, {}
+
+
+class FoldMember(Member):
+    """Evaluates an UPDATE, DELETE, MERGE or UPSERT."""
+
+    def __init__(self, plan: FoldPlan, evaluator: Evaluator, inputs: Inputs):
+        super().__init__(plan.batch, plan.target, evaluator)
+        self._folding = FoldRunner(plan.fold, evaluator, inputs)
+
+    def find(self, batch: pa.Table, view: StoreSnapshot) -> Effects:
+        changes, returned = self._folding.find(self._evaluated(batch, view), view)
+        return changes, self._folding.sent(returned)
+
+
+class RowsMember(Member):
+    """Evaluates an INSERT whose rows do not depend on one another."""
+
+    def __init__(self, plan: RowsPlan, evaluator: Evaluator, catalog: Catalog):
+        super().__init__(plan.batch, plan.target, evaluator)
+        self._catalog = catalog
+
+    def find(self, batch: pa.Table, view: StoreSnapshot) -> Effects:
+        rows, name = self._evaluated(batch, view), self._target.name
+        if self._target.kind == "stream":
             return {}, {name: rows} if rows.num_rows else {}
+        return self._filled(Changes(rows), view)
+
+    def _filled(self, changes: Changes, view: StoreSnapshot) -> Effects:
+        name = self._target.name
         relation = self._catalog.find(name)
-        filled = Changes(rows) if ended is None else with_endings(rows, ended.keys)
         if relation is not None and relation.strict:
-            refuse_taken(view, name, filled)
-        return ({name: filled} if len(filled) else {}), {}
+            refuse_taken(view, name, changes)
+        return ({name: changes} if len(changes) else {}), {}
 
-    def _ended(self, batch: pa.Table, view: StoreSnapshot) -> Divided | None:
-        """Returns the batch, divided by what its messages delete, if this statement fills a keyed table of them."""
-        plan = self._plan.keys
-        if plan is None:
-            return None
 
+class KeyedMember(RowsMember):
+    """Evaluates an INSERT into a keyed table, over messages that may delete a row of it."""
+
+    def __init__(self, plan: KeyedPlan, evaluator: Evaluator, catalog: Catalog):
+        super().__init__(plan, evaluator, catalog)
+        self._keys = plan.keys
+        self._key_stage = self._stage_of(plan.keys.batch) if plan.keys.batch is not None else None
+        self._stream = plan.batch.stream.relation.schema
+
+    def find(self, batch: pa.Table, view: StoreSnapshot) -> Effects:
         def answer(rows: pa.Table) -> pa.Table:
-            assert self._keys is not None
-            return self._keys.run(rows, view)
+            assert self._key_stage is not None
+            return self._key_stage.run(rows, view)
 
-        return Endings(plan, self._plan.batch.stream.relation.schema, answer).divide(batch)
+        ended = Endings(self._keys, self._stream, answer).divide(batch)
+        if ended is None:
+            return super().find(batch, view)
+        return self._filled(with_endings(self._evaluated(ended.live, view), ended.keys), view)
+
+
+def _member(
+    plan: RowsPlan | GroupsPlan | FoldPlan, catalog: Catalog, evaluator: Evaluator, inputs: Inputs
+) -> Member:
+    match plan:
+        case GroupsPlan():
+            return GroupsMember(plan, evaluator)
+        case FoldPlan():
+            return FoldMember(plan, evaluator, inputs)
+        case KeyedPlan():
+            return KeyedMember(plan, evaluator, catalog)
+        case RowsPlan():
+            return RowsMember(plan, evaluator, catalog)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Block(RunningStatement):
     """Runs several statements as one pipeline. Each sees the changes of the ones before it."""
 
+    plan: BlockPlan
     evaluator: Evaluator
     inputs: Inputs
     in_order: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._members = [Member(p, self.catalog, self.evaluator, self.inputs) for p in self.plan.block]
+        self._members = [_member(p, self.catalog, self.evaluator, self.inputs) for p in self.plan.members]
         self._own = {name: schema for m in self._members for name, schema in m.tables.items()}
 
     def set_up(self) -> None:
@@ -136,7 +195,7 @@ class Block(RunningStatement):
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
         batch = rows.rename_columns(self._schema.names).cast(self._schema)
-        tables = dict.fromkeys(m.target.name for m in self.plan.block if m.target.kind == "table")
+        tables = dict.fromkeys(m.target.name for m in self.plan.members if m.target.kind == "table")
         into = (*tables, *self._own)
         self.write(lambda now: self._find(batch, now), position, sent=lambda sent: sent, into=into)
         return int(rows.num_rows)

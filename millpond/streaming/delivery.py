@@ -24,6 +24,7 @@ from millpond.errors import NotSupported, TimedOut
 from millpond.formats.jsontext import to_json
 from millpond.journal.catalog import Entry
 from millpond.journal.journal import Journal
+from millpond.plan.plans import GroupsPlan, RowsPlan
 from millpond.store.undo import safely
 from millpond.streaming.aggregate import Merged
 from millpond.streaming.aggregate_statement import Groups
@@ -117,6 +118,8 @@ class SinkStatement(RunningStatement):
 class SinkRows(SinkStatement, RowStatement):
     """Sends the rows of a query to a sink."""
 
+    plan: RowsPlan
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self._delivery_errors: DeliveryErrors | None = None
@@ -152,10 +155,11 @@ class SinkGroups(SinkStatement, Groups):
     message of a key is the group, and a tombstone removes it.
     """
 
+    plan: GroupsPlan
+
     @property
     def _written(self) -> Schema:
         aggregation = self.plan.aggregation
-        assert aggregation is not None
         columns = aggregation.final.schema.columns[: len(aggregation.final.schema) - 1]
         added = [Column(DELETED, pa.bool_())]
         if self._named_by:
@@ -166,7 +170,6 @@ class SinkGroups(SinkStatement, Groups):
     def _named_by(self) -> list[str]:
         """Returns the columns that become the key of a message; none if the query computes a key itself."""
         aggregation = self.plan.aggregation
-        assert aggregation is not None
         if aggregation.once or _KEY in aggregation.final.schema:
             return []
         return [name for name in aggregation.keys if name is not None]

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import Changes, Position
+from millpond.plan.plans import FoldPlan
 from millpond.query.evaluate import Evaluator
 from millpond.query.row_changes import Piece, combine
 from millpond.sql.fold import (
@@ -50,12 +51,12 @@ grows with them.
 class Folded(RunningStatement):
     """Runs UPDATE, DELETE, MERGE or UPSERT over a stream: changes, returned rows and position are one commit."""
 
+    plan: FoldPlan
     evaluator: Evaluator
     inputs: Inputs
     in_order: ClassVar[bool] = True
 
     def set_up(self) -> None:
-        assert self.plan.fold is not None
         self._stage = self.stages.stage(self.plan.batch)
         self._folding = FoldRunner(self.plan.fold, self.evaluator, self.inputs)
 

@@ -14,7 +14,7 @@ from millpond.changes import Changes, Position
 from millpond.connectors.source import DELETED, MESSAGE, SEQ
 from millpond.errors import BadData, DataError
 from millpond.formats.keycolumns import NO_KEY, key_columns
-from millpond.plan.plans import KeyPlan
+from millpond.plan.plans import KeyedPlan, KeyPlan
 from millpond.store.snapshot import StoreSnapshot
 from millpond.streaming.on_miss import Matched, WaitingRows
 from millpond.streaming.poison import find_poison
@@ -112,10 +112,11 @@ class Keyed(RowStatement):
     or wait for a match, need not be evaluated.
     """
 
+    plan: KeyedPlan
+
     def set_up(self) -> None:
         super().set_up()
         plan = self.plan.keys
-        assert plan is not None
         stage = self.stages.stage(plan.batch) if plan.batch is not None else None
 
         def answer(rows: pa.Table) -> pa.Table:

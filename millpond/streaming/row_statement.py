@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millpond.changes import Changes, Position
-from millpond.plan.plans import PipelinePlan
+from millpond.plan.plans import RowsPlan
 from millpond.query.change_kind import with_op
 from millpond.store.snapshot import StoreSnapshot
 from millpond.streaming.emitted import Emitted
@@ -19,7 +19,7 @@ from millpond.types import Schema
 if TYPE_CHECKING:
     from millpond.engine.batch import Batch
 
-TakeIn = Callable[[PipelinePlan, Schema], PipelinePlan | None]
+TakeIn = Callable[[RowsPlan, Schema], RowsPlan | None]
 """Makes the plan of a statement whose stream has these columns now; None if it does not change."""
 
 
@@ -27,6 +27,7 @@ TakeIn = Callable[[PipelinePlan, Schema], PipelinePlan | None]
 class RowStatement(RunningStatement):
     """Runs a query whose rows do not depend on one another: into a table, a stream, or to its caller."""
 
+    plan: RowsPlan
     emitted: Emitted
     take_in: TakeIn
 

@@ -19,7 +19,7 @@ from millpond.engine.states import State, asked, can_move
 from millpond.errors import PipelineFailed, TimedOut, known
 from millpond.loading.loader import Loader
 from millpond.loading.progress import Report
-from millpond.plan.plans import PipelinePlan
+from millpond.plan.plans import StatementPlan
 from millpond.retry import NO_PATIENCE
 from millpond.store.query_states import QueryStates
 from millpond.store.store import Store
@@ -47,7 +47,7 @@ class Runner:
 
     def __init__(
         self,
-        statements: Callable[[PipelinePlan, bool], list[RunningStatement]],
+        statements: Callable[[StatementPlan, bool], list[RunningStatement]],
         store: Store,
         query_states: QueryStates,
         loader: Loader,
@@ -82,7 +82,7 @@ class Runner:
 
     def add(
         self,
-        plan: PipelinePlan,
+        plan: StatementPlan,
         sources: Sequence[Source],
         undo: Undo,
         *,

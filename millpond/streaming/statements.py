@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from millpond.plan.plans import PipelinePlan
+from millpond.plan.plans import BlockPlan, FoldPlan, GroupsPlan, KeyedPlan, RowsPlan, StatementPlan
 from millpond.query.evaluate import Evaluator
 from millpond.sql.catalog import Catalog
 from millpond.store.store import Store
@@ -24,7 +24,6 @@ from millpond.streaming.stream_join_statement import joined_streams
 class _Every(TypedDict):
     """Lists what statements of every kind use."""
 
-    plan: PipelinePlan
     store: Store
     catalog: Catalog
     stages: Stages
@@ -57,14 +56,13 @@ class Statements:
         self._take_in = take_in
         self._spark = spark
 
-    def make(self, plan: PipelinePlan, ephemeral: bool) -> list[RunningStatement]:
+    def make(self, plan: StatementPlan, ephemeral: bool) -> list[RunningStatement]:
         """Returns the statement of a plan, by its kind; where streams are joined, one for each of them."""
         statement = self._statement(plan, ephemeral)
-        return [statement] if plan.join is None else joined_streams(statement, plan, self._evaluator)
+        return [statement] if plan.join is None else joined_streams(statement, plan.join, self._evaluator)
 
-    def _statement(self, plan: PipelinePlan, ephemeral: bool) -> RunningStatement:
+    def _statement(self, plan: StatementPlan, ephemeral: bool) -> RunningStatement:
         every = _Every(
-            plan=plan,
             store=self._store,
             catalog=self._catalog,
             stages=self._stages,
@@ -72,16 +70,19 @@ class Statements:
             ephemeral=ephemeral,
         )
         evaluator, emitted, inputs, take_in = self._evaluator, self._emitted, self._inputs, self._take_in
-        if plan.block:
-            return Block(**every, evaluator=evaluator, inputs=inputs)
-        if plan.keys is not None and plan.join is None:
-            return Keyed(**every, emitted=emitted, take_in=take_in)
-        if plan.target.kind == "sink" and plan.aggregation is not None:
-            return SinkGroups(**every, evaluator=evaluator, emitted=emitted, spark=self._spark)
-        if plan.target.kind == "sink":
-            return SinkRows(**every, emitted=emitted, take_in=take_in, spark=self._spark)
-        if plan.aggregation is not None:
-            return Groups(**every, evaluator=evaluator, emitted=emitted)
-        if plan.fold is not None:
-            return Folded(**every, evaluator=evaluator, inputs=inputs)
-        return RowStatement(**every, emitted=emitted, take_in=take_in)
+        to_sink = plan.target.kind == "sink"
+        match plan:
+            case BlockPlan():
+                return Block(**every, plan=plan, evaluator=evaluator, inputs=inputs)
+            case FoldPlan():
+                return Folded(**every, plan=plan, evaluator=evaluator, inputs=inputs)
+            case GroupsPlan() if to_sink:
+                return SinkGroups(**every, plan=plan, evaluator=evaluator, emitted=emitted, spark=self._spark)
+            case GroupsPlan():
+                return Groups(**every, plan=plan, evaluator=evaluator, emitted=emitted)
+            case RowsPlan() if to_sink:
+                return SinkRows(**every, plan=plan, emitted=emitted, take_in=take_in, spark=self._spark)
+            case KeyedPlan() if plan.join is None:
+                return Keyed(**every, plan=plan, emitted=emitted, take_in=take_in)
+            case RowsPlan():
+                return RowStatement(**every, plan=plan, emitted=emitted, take_in=take_in)

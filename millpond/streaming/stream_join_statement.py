@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from millpond.changes import Changes, Position
 from millpond.plan.pipeline import plan_sides
-from millpond.plan.plans import BatchPlan, JoinPlan, PipelinePlan
+from millpond.plan.plans import BatchPlan, GroupsPlan, JoinedStreamPlan, JoinPlan
 from millpond.query.evaluate import Evaluator
 from millpond.store.snapshot import StoreSnapshot
 from millpond.streaming.statement import NO_MORE, RunningStatement, high_of, together
@@ -106,8 +106,8 @@ class JoinTree:
     @property
     def window_time(self) -> str | None:
         """Returns the column of the joined rows whose time closes the windows of the statement."""
-        aggregation = self.statement.plan.aggregation
-        window = aggregation.window if aggregation is not None else None
+        plan = self.statement.plan
+        window = plan.aggregation.window if isinstance(plan, GroupsPlan) else None
         return window.window.mark if window is not None else None
 
 
@@ -117,6 +117,7 @@ class JoinedStream(RunningStatement):
     that statement.
     """
 
+    plan: JoinedStreamPlan
     joins: JoinTree
     number: int
 
@@ -207,11 +208,10 @@ class JoinedStream(RunningStatement):
 
 
 def joined_streams(
-    statement: RunningStatement, plan: PipelinePlan, evaluator: Evaluator
+    statement: RunningStatement, plan: JoinPlan, evaluator: Evaluator
 ) -> list[RunningStatement]:
     """Returns the statements on the streams that a statement joins."""
-    assert plan.join is not None
-    joins = JoinTree(statement, plan.join, evaluator)
+    joins = JoinTree(statement, plan, evaluator)
     return [
         JoinedStream(
             plan=side,
@@ -223,7 +223,7 @@ def joined_streams(
             joins=joins,
             number=number,
         )
-        for number, side in enumerate(plan_sides(plan))
+        for number, side in enumerate(plan_sides(statement.plan, plan))
     ]
 
 
