@@ -13,6 +13,7 @@ from millpond.app.queries import Queries
 from millpond.app.saved import SavedStatements
 from millpond.errors import SqlError
 from millpond.loading.progress import Load
+from millpond.plan.statement_plan import Planned
 from millpond.query.plans import Way
 from millpond.query.result import Result
 from millpond.sql import statements as st
@@ -38,10 +39,10 @@ class Analysis:
 
     def analyze(self, checked: CheckedExplain, run: Run) -> pa.Table:
         """Returns the plan, and what its steps cost. ``run`` runs the statement."""
-        inner = checked.inner.statement
+        inner, planned = checked.inner.statement, Planned.of(checked.inner)
         if isinstance(inner, st.NamedQuery):
-            return self._looked(checked, self.queries.find(inner.name))
-        lines = self.descriptions.plan_lines(checked.inner)
+            return self._looked(checked.statement, planned, self.queries.find(inner.name))
+        lines = self.descriptions.plan_lines(planned)
         name = self._running(inner)
         if name is None and (checked.running or (checked.live and isinstance(inner, st.Select))):
             raise SqlError(
@@ -53,16 +54,15 @@ class Analysis:
             line, record = self._run(checked.inner, run)
             name = self._running(inner)
             if name is None:
-                return self.descriptions.explained_table(checked, [*lines, line], record)
-        return self._looked(checked, name, lines)
+                return self.descriptions.explained_table(checked.statement, planned, [*lines, line], record)
+        return self._looked(checked.statement, planned, name, lines)
 
     def analyze_query(self, checked: CheckedExplain, run: Run) -> pa.Table:
         """Works as ``analyze``, for a query that ends."""
-        way = self.descriptions.way_of(checked.inner.statement)
+        way, planned = self.descriptions.way_of(checked.inner.statement), Planned.of(checked.inner)
         line, record = self._run(checked.inner, run, way)
-        return self.descriptions.explained_table(
-            checked, [*self.descriptions.plan_lines(checked.inner, way), line], record
-        )
+        lines = [*self.descriptions.plan_lines(planned, way), line]
+        return self.descriptions.explained_table(checked.statement, planned, lines, record)
 
     def _run(self, checked: Checked, run: Run, way: Way | None = None) -> tuple[str, Steps]:
         """Runs a statement. Returns a summary in words, and what its steps cost."""
@@ -119,9 +119,10 @@ class Analysis:
             return f"load of {name.partition(':')[2]}: {load.far()}", list(load.steps)
         return None
 
-    def _looked(self, checked: CheckedExplain, name: str, plan: Sequence[str] = ()) -> pa.Table:
+    def _looked(
+        self, explain: st.Explain, planned: Planned, name: str, lines: Sequence[str] = ()
+    ) -> pa.Table:
         """Returns the plan, and what a running query has cost."""
         line, steps = self._record(name) or (None, [])
-        return self.descriptions.explained_table(
-            checked, [*plan, *([line] if line is not None else [])], steps
-        )
+        lines = [*lines, *([line] if line is not None else [])]
+        return self.descriptions.explained_table(explain, planned, lines, steps)

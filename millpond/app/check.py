@@ -22,14 +22,15 @@ from millpond.errors import (
     UnknownName,
 )
 from millpond.plan.connectors import Connectors
-from millpond.plan.explain import explain_checked
+from millpond.plan.explain import explain_plan
 from millpond.plan.growth import growth_warnings
+from millpond.plan.statement_plan import Planned
 from millpond.query.evaluate import Evaluator
 from millpond.sql import statements as st
 from millpond.sql.blocks import Blocks
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.check import Checker
-from millpond.sql.checked import Checked
+from millpond.sql.checked import Checked, CheckedExplain
 from millpond.sql.parse import Parsed, parse
 from millpond.sql.reads import names_read
 from millpond.sql.text import Script, pieces
@@ -184,7 +185,8 @@ def explain_text(text: CheckedText) -> Iterator[tuple[st.Statement, list[str]]]:
     evaluator = Evaluator(_no_spark)
     try:
         for checked in text.statements:
-            lines = explain_checked(checked, evaluator)
+            inner = checked.inner if isinstance(checked, CheckedExplain) else checked
+            lines = explain_plan(Planned.of(inner), evaluator)
             yield checked.statement, [text.script.mask(line) for line in lines]
     finally:
         evaluator.close()

@@ -13,10 +13,9 @@ from millpond.app.text_run import TextRun
 from millpond.loading.capture_streams import CapturedStreams
 from millpond.loading.load import TableLoads
 from millpond.loading.loader import Loader
-from millpond.plan.load import plan_load
 from millpond.plan.pipeline import plan_pipeline
-from millpond.plan.plans import Target
-from millpond.plan.view import plan_view
+from millpond.plan.plans import PipelinePlan, Target, ViewPlan
+from millpond.plan.statement_plan import plan_statement
 from millpond.query.result import Result
 from millpond.sql.checked import (
     CheckedCapture,
@@ -94,13 +93,13 @@ class Creates:
     def _fill(self, checked: CheckedTableAs, entry: Saved, undo: Undo) -> int:
         """Starts to fill a declared table; returns how many rows it has already."""
         name, target = f"table:{checked.relation.name}", Target("table", checked.relation.name)
-        if checked.running:
-            self.launcher.start(plan_pipeline(checked, name, target), checked, undo, entry)
+        plan = plan_statement(checked, name, target)
+        if isinstance(plan, PipelinePlan):
+            self.launcher.start(plan, checked, undo, entry)
             return 0
         self.declarations.keep(entry, (checked.relation,))
-        if checked.live:
-            return self.views.add(plan_view(checked, name, target), checked.relation.schema)
-        plan = plan_load(checked, name, target)
+        if isinstance(plan, ViewPlan):
+            return self.views.add(plan, checked.relation.schema)
         if self.text.in_file and self.table_loads.is_from_outside(plan):
             self.loader.begin(plan, undo=undo.take_back)
             return 0

@@ -18,8 +18,9 @@ from millpond.loading.discovered_columns import KeptColumns
 from millpond.loading.followers import Mask
 from millpond.loading.open_sources import Sources
 from millpond.loading.progress import Load
-from millpond.plan.explain import explain_checked
+from millpond.plan.explain import explain_plan
 from millpond.plan.forms import explained
+from millpond.plan.statement_plan import Planned
 from millpond.query.evaluate import Evaluator
 from millpond.query.plans import Plan, Way
 from millpond.query.result import EXPLAINED
@@ -32,7 +33,7 @@ from millpond.sql.functions import function_classes
 from millpond.sql.pushdown import need_of
 from millpond.sql.reserved_names import is_own
 from millpond.sql.resolve import Resolved
-from millpond.sql.statements import Statement
+from millpond.sql.statements import Explain, Statement
 from millpond.sql.userfunctions import UserFunction
 from millpond.steps import Step
 from millpond.store.store import Store
@@ -74,7 +75,7 @@ PlanOf = Callable[[Statement], tuple[Plan, Sequence[Any]] | None]
 """Returns the plan that runs a statement, and its values; None for one that takes the general path."""
 
 
-class _Planned:
+class _Cached:
     """Describes how a statement with a plan runs."""
 
     def __init__(self, way: Way):
@@ -236,20 +237,21 @@ class Descriptions:
     def explain(self, checked: CheckedExplain) -> pa.Table:
         """Returns the plan in the requested form."""
         way = self.way_of(checked.inner.statement)
-        return self.explained_table(checked, self.plan_lines(checked.inner, way))
+        planned = Planned.of(checked.inner)
+        return self.explained_table(checked.statement, planned, self.plan_lines(planned, way))
 
     def explained_table(
-        self, checked: CheckedExplain, lines: Sequence[str], steps: Iterable[Step] | None = None
+        self, explain: Explain, planned: Planned, lines: Sequence[str], steps: Iterable[Step] | None = None
     ) -> pa.Table:
         """Returns lines, and what steps cost, in the requested form, which is also in the metadata of the schema."""
-        form = checked.statement.format
-        plan = explained(checked.inner, lines, form, self.mask, None if steps is None else list(steps))
+        form = explain.format
+        plan = explained(planned, lines, form, self.mask, None if steps is None else list(steps))
         return pa.table({"plan": plan}).replace_schema_metadata({EXPLAINED: form})
 
-    def plan_lines(self, checked: Checked, way: Way | None = None) -> list[str]:
+    def plan_lines(self, planned: Planned, way: Way | None = None) -> list[str]:
         """Returns the plan of a statement in words; ``way`` is that of the cached plan that runs it, if any."""
-        return explain_checked(
-            checked, self.evaluator if way is None else _Planned(way), self._asked(checked)
+        return explain_plan(
+            planned, self.evaluator if way is None else _Cached(way), self._asked(planned.checked)
         )
 
     def way_of(self, statement: Statement) -> Way | None:

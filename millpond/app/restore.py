@@ -24,13 +24,12 @@ from millpond.loading.loader import Loader
 from millpond.loading.open_sources import Sources
 from millpond.loading.progress import Load
 from millpond.plan.connectors import Connectors
-from millpond.plan.load import plan_load
-from millpond.plan.pipeline import plan_pipeline
-from millpond.plan.view import plan_view
+from millpond.plan.plans import PipelinePlan, ViewPlan
+from millpond.plan.statement_plan import plan_statement
 from millpond.sql import statements as st
 from millpond.sql.blocks import grouped
 from millpond.sql.catalog import Catalog
-from millpond.sql.checked import CheckedCapture, CheckedStream, CheckedTableAs, CheckedWrite
+from millpond.sql.checked import CheckedCapture, CheckedStream, CheckedWrite
 from millpond.sql.parse import parse
 from millpond.store.catalog import Saved, options_of, relation_of
 from millpond.store.dropped_tables import LEAVING, DroppedTables
@@ -179,13 +178,13 @@ class Restorer:
             if known.kind != "table" or not self.drift.widen(known, checked):
                 self._stays(entry.name, "the columns of its source have changed")
                 return
-        if checked.running:
-            self.launcher.start(plan_pipeline(checked, name, target), checked, undo, entry, new=False)
-        elif checked.live:
+        plan = plan_statement(checked, name, target)
+        if isinstance(plan, PipelinePlan):
+            self.launcher.start(plan, checked, undo, entry, new=False)
+        elif isinstance(plan, ViewPlan):
             self.loader.wait(self.loader.running(checked.reads))
-            self.views.add(plan_view(checked, name, target), checked.changes.schema, restored=True)
-        elif isinstance(checked, CheckedTableAs):
-            plan = plan_load(checked, name, target)
+            self.views.add(plan, checked.changes.schema, restored=True)
+        elif plan is not None:
             if self.table_loads.is_from_outside(plan):
                 self.loader.begin(plan, lambda error: self._failed(entry, error))
                 return

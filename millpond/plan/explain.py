@@ -7,23 +7,18 @@ from typing import Protocol
 
 from millpond.connectors.sink import find_sink
 from millpond.errors import without_passwords
-from millpond.plan.load import plan_load
-from millpond.plan.pipeline import plan_batch, plan_join
-from millpond.plan.plans import BatchPlan, JoinPlan, Target
+from millpond.plan.plans import BatchPlan, FoldPlan, GroupsPlan, JoinPlan, LoadPlan, PipelinePlan, ViewPlan
 from millpond.plan.state import explain_join, explain_misses, explain_state
-from millpond.plan.view import find_parts
+from millpond.plan.statement_plan import Planned
 from millpond.predicates import text
 from millpond.sql import statements as st
-from millpond.sql.aggregate import is_live_aggregate, split
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import (
     Checked,
-    CheckedExplain,
     CheckedFold,
     CheckedInsert,
     CheckedMutation,
     CheckedQuery,
-    CheckedRunnable,
     CheckedSelect,
     CheckedTableAs,
     CheckedValues,
@@ -45,16 +40,19 @@ class Ways(Protocol):
     def fold_way(self, fold: Fold) -> tuple[str, str]: ...
 
 
-def explain_checked(checked: Checked, ways: Ways, asked: Mapping[str, str] | None = None) -> list[str]:
+def explain_plan(planned: Planned, ways: Ways, asked: Mapping[str, str] | None = None) -> list[str]:
     """Returns the lines of EXPLAIN for a statement. ``ways`` returns which engine evaluates a query, ``asked`` what
     other systems are queried for, by view.
     """
-    lines = [_headline(checked)]
+    checked, plan = planned.checked, planned.plan
+    lines = [_headline(planned)]
     match checked:
-        case CheckedExplain(inner=inner):
-            return explain_checked(inner, ways, asked)
         case CheckedQuery(resolved=query):
-            lines += _query(checked, ways, asked or {})
+            lines += [f"warning: {c.message}; {c.hint}" for c in join_warnings(query)]
+            if isinstance(plan, PipelinePlan):
+                lines += _pipeline(plan, ways)
+            else:
+                lines += _once(query, plan, ways, asked or {})
             op = [f"{checked.op} STRING"] if isinstance(checked, CheckedSelect) and checked.op else []
             lines.append(
                 "output: " + ", ".join([*op, *(f"{c.name} {type_name(c.type)}" for c in query.schema)])
@@ -73,8 +71,8 @@ def _evaluated(who: str, why: str) -> str:
     return f"evaluated by: {who} ({why})"
 
 
-def _headline(checked: Checked) -> str:
-    statement = checked.statement
+def _headline(planned: Planned) -> str:
+    checked, plan = planned.checked, planned.plan
     name = {
         st.CreateStream: "CREATE STREAM",
         st.CreateTable: "CREATE TABLE",
@@ -87,43 +85,34 @@ def _headline(checked: Checked) -> str:
         st.Upsert: "UPSERT",
         st.Truncate: "TRUNCATE",
         st.Drop: "DROP",
-    }.get(type(statement), type(statement).__name__)
+    }.get(type(checked.statement), type(checked.statement).__name__)
     if not isinstance(checked, CheckedQuery):
         return f"{name}: done at once"
-    if checked.running or checked.live or (isinstance(checked, CheckedTableAs) and _follows(checked)):
-        return f"{name}: runs for as long as the app"
-    return f"{name}: answered once"
+    ends = plan is None or (isinstance(plan, LoadPlan) and not plan.follows)
+    return f"{name}: answered once" if ends else f"{name}: runs for as long as the app"
 
 
-def _follows(checked: CheckedTableAs) -> bool:
-    """Returns whether a statement creates a table that follows outside sources."""
-    once = checked.table_options.get("refresh") == "once"
-    return not once and any(i.relation.follows for i in checked.resolved.inputs)
+def _pipeline(plan: PipelinePlan, ways: Ways) -> Iterator[str]:
+    """Describes what happens to a batch, and what is stored in addition to the target."""
+    if plan.join is not None:
+        yield from _join(plan.join, ways)
+    yield from _batch(plan.batch, ways)
+    if isinstance(plan, FoldPlan):
+        yield from _fold(plan.fold, ways)
+    if isinstance(plan, GroupsPlan):
+        yield from explain_state(plan.aggregation)
+    waits = explain_misses(plan.miss) if plan.miss is not None else []
+    yield from waits
+    if not isinstance(plan, GroupsPlan) and plan.join is None and not waits:
+        yield "state: none besides the target"
 
 
-def _query(checked: CheckedQuery, ways: Ways, asked: Mapping[str, str]) -> Iterator[str]:
-    for caution in join_warnings(checked.resolved):
-        yield f"warning: {caution.message}; {caution.hint}"
-    join = plan_join(checked.resolved)
-    waits = explain_misses(checked) if isinstance(checked, CheckedRunnable) else []
-    if join is not None:
-        yield from _join(join, ways)
-    if is_live_aggregate(checked.resolved):
-        aggregation = split(checked.resolved)
-        yield from _batch(plan_batch(aggregation.partial), ways)
-        yield from explain_state(aggregation)
-        yield from waits
-        return
-    if checked.running:
-        yield from _batch(plan_batch(checked.resolved), ways)
-        if isinstance(checked, CheckedFold):
-            yield from _fold(checked.fold, ways)
-        yield from waits
-        if join is None and not waits:
-            yield "state: none besides the target"
-        return
-    conditions = pushed(checked.resolved)
-    for i in checked.resolved.inputs:
+def _once(
+    query: Resolved, plan: ViewPlan | LoadPlan | None, ways: Ways, asked: Mapping[str, str]
+) -> Iterator[str]:
+    """Describes a query over tables and finite sources, and how a table that it fills follows them."""
+    conditions = pushed(query)
+    for i in query.inputs:
         line = f"read {i.relation.kind} {i.relation.name} as {i.alias}"
         if i.relation.place is not None:
             where = conditions.get(i.view)
@@ -133,26 +122,29 @@ def _query(checked: CheckedQuery, ways: Ways, asked: Mapping[str, str]) -> Itera
         yield line
         if i.view in asked:
             yield f"sends: {asked[i.view]}"
-    if checked.live:
-        parts = find_parts(checked.resolved)
+    if isinstance(plan, ViewPlan):
         yield (
-            f"follows its inputs: a change recomputes the rows with the same {', '.join(parts.columns)}"
-            if parts is not None
+            f"follows its inputs: a change recomputes the rows with the same {', '.join(plan.parts.columns)}"
+            if plan.parts is not None
             else "follows its inputs: a change recomputes all rows and compares them"
         )
-    elif isinstance(checked, CheckedTableAs):
-        load = plan_load(checked, "", Target("table", checked.relation.name))
-        yield "load: chunk by chunk" if load.by is not None else "load: as a whole"
-        if _follows(checked):
-            if any(i.relation.captured for i in checked.resolved.inputs):
-                yield "follows its sources: by the change log of the database, one transaction at a time"
-            else:
-                added = "new rows are appended; " if load.by is not None else ""
-                yield f"follows its sources: {added}after other changes all rows are recomputed and compared"
-    who, why = ways.way(checked.resolved)
+    elif plan is not None:
+        yield from _load(plan)
+    who, why = ways.way(query)
     yield _evaluated(who, why)
     if who == "spark":
-        yield f"sql: {spark.render(checked.resolved.expression)}"
+        yield f"sql: {spark.render(query.expression)}"
+
+
+def _load(plan: LoadPlan) -> Iterator[str]:
+    yield "load: chunk by chunk" if plan.by is not None else "load: as a whole"
+    if not plan.follows:
+        return
+    if any(i.relation.captured for i in plan.query.inputs):
+        yield "follows its sources: by the change log of the database, one transaction at a time"
+    else:
+        added = "new rows are appended; " if plan.by is not None else ""
+        yield f"follows its sources: {added}after other changes all rows are recomputed and compared"
 
 
 def _join(plan: JoinPlan, ways: Ways) -> Iterator[str]:

@@ -7,15 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from millpond.plan.statement_graph import graph_of_one
+from millpond.plan.statement_plan import Planned
 from millpond.plan.svg import draw_svg
-from millpond.sql.checked import Checked, CheckedFold, CheckedQuery
+from millpond.sql.checked import CheckedFold, CheckedQuery
 from millpond.sql.statements import ExplainFormat
 from millpond.steps import Step
 from millpond.types import type_name
 
 
 def explained(
-    checked: Checked,
+    planned: Planned,
     lines: Sequence[str],
     form: ExplainFormat,
     mask: Callable[[str], str],
@@ -27,11 +28,12 @@ def explained(
     plan = [mask(line) for line in lines]
     if form == "text":
         return [*plan, *(mask(f"step: {step}") for step in steps or ())]
-    graph = graph_of_one(checked).masked(mask)
+    graph = graph_of_one(planned).masked(mask)
     if form == "mermaid":
         return [graph.mermaid()]
     if form == "svg":
         return [draw_svg(graph)]
+    checked = planned.checked
     query = checked.resolved if isinstance(checked, CheckedQuery) else None
     schema = query.schema if query is not None and not isinstance(checked, CheckedFold) else ()
     return [

@@ -295,3 +295,8 @@ class LoadPlan:
     null_keys: bool = False
     """Whether NULL is a valid key value."""
     source_options: SourceOptions = field(default_factory=dict)
+
+    @property
+    def follows(self) -> bool:
+        """Returns whether the table follows outside sources."""
+        return not self.once and any(i.relation.follows for i in self.query.inputs)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from millpond.plan.plans import MissPlan
 from millpond.sql.aggregate import COUNT, SEQUENCE, Aggregation
-from millpond.sql.checked import CheckedRunnable
 from millpond.sql.joins import StreamJoin
 from millpond.sql.nodes import seconds_text
-from millpond.sql.on_miss import miss_options
 from millpond.sql.windowing import Window
 
 
@@ -59,14 +58,13 @@ def explain_join(join: StreamJoin, by: str) -> Iterator[str]:
             yield f"state: every row of {side.stream.name}: {why} it grows with the stream"
 
 
-def explain_misses(checked: CheckedRunnable) -> list[str]:
+def explain_misses(miss: MissPlan) -> list[str]:
     """Describes rows that wait for a match."""
-    how = miss_options(checked.query_options)
-    if checked.misses is None or how.mode != "retry":
+    if miss.mode != "retry":
         return []
-    tables, wait = " or ".join(checked.misses[1]), f"{seconds_text(how.timeout)} s"
+    tables, wait = " or ".join(miss.tables), f"{seconds_text(miss.timeout)} s"
     return [
-        f"state: rows without a match in {tables} wait {wait} at the most, then 'on.miss' is {how.fallback!r}"
+        f"state: rows without a match in {tables} wait {wait} at the most, then 'on.miss' is {miss.fallback!r}"
     ]
 
 
