@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -30,9 +30,6 @@ from millpond.errors import Error
 from millpond.testing.contracts.reads import MAPS, TYPED
 from millpond.testing.contracts.source import SCHEMA, rows
 from millpond.types import Column, Schema
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 NAME = "contract"
 
@@ -76,7 +73,7 @@ def write(sink: Sink, table: pa.Table, batch: int = 0) -> None:
     deliver(_spark, sink, table, position(batch))
 
 
-def _spark(*formats: str) -> SparkSession:
+def _spark(*formats: str) -> Any:
     from millpond.engine.session import get_session
 
     return get_session()
