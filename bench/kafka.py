@@ -49,7 +49,7 @@ def run() -> Iterator[Figure]:
         folder = Path(scratch)
         broker = Kafka(folder / "kafka")
         try:
-            spark = get_session(kafka=True)
+            spark = get_session(formats=("kafka",))
             yield from _Bench(spark, broker, folder).figures()
         finally:
             broker.stop()

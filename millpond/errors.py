@@ -22,17 +22,17 @@ Error
 │   ├── SourceEmpty       there is no data to discover columns from
 │   ├── SourceChanged     the data changed while it was read; a retry may help
 │   ├── ConnectionLost    it does not answer, or stopped answering; a retry may help
-│   │   └── NetworkIssue  no Kafka broker answers
+│   │   └── NetworkIssue  no broker answers
 │   ├── AccessRefused     it refuses the login or the request
-│   │   ├── AuthenticationIssue  the Kafka brokers refuse the login
+│   │   ├── AuthenticationIssue  brokers refuse the login
 │   │   └── PrivilegeMissing  a database refuses for lack of a privilege
 │   ├── DatabaseMissing   a server has no database of that name
 │   ├── TableMissing      a database has no table of that name
 │   ├── CaptureRefused    a database does not allow change capture
 │   ├── CaptureLost       changes that were not read are gone from the log of a database
-│   ├── TopicMissing      the Kafka brokers have no topic of that name; a retry may help
+│   ├── TopicMissing      the brokers have no topic of that name; a retry may help
 │   ├── TopicReplaced     a topic was deleted and created again while it was read
-│   └── ConfigurationIssue   a setting of the Kafka client is wrong, or a web server does not understand a request
+│   └── ConfigurationIssue   a setting of a client is wrong, or a web server does not understand a request
 ├── StateError            the state directory
 │   ├── StateLocked       another app is running on it
 │   ├── StateForeign      it belongs to another app, another format version, or is not ours

@@ -39,15 +39,15 @@ def classes_in(package: str, base: type[T]) -> list[type[T]]:
     return [c for info in _modules(package) for c in _classes(f"{package}.{info.name}", base)]
 
 
-def classes_of(role: Role, base: type[T]) -> list[type[T]]:
+def classes_of(file: str, base: type[T]) -> list[type[T]]:
     """Finds the classes that connectors have in their files of that name."""
-    return [c for module in modules_of(role).values() for c in _classes(module, base)]
+    return [c for module in modules_of(file).values() for c in _classes(module, base)]
 
 
 @cache
-def modules_of(role: Role) -> Mapping[str, str]:
+def modules_of(file: str) -> Mapping[str, str]:
     """Finds the modules of that name in the folders of connectors, by the name of the folder. Imports none of them."""
-    modules = {f.name: f"{CONNECTORS}.{f.name}.{role}" for f in _modules(CONNECTORS) if f.ispkg}
+    modules = {f.name: f"{CONNECTORS}.{f.name}.{file}" for f in _modules(CONNECTORS) if f.ispkg}
     return {name: module for name, module in modules.items() if find_spec(module) is not None}
 
 

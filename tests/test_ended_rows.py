@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 
 from millpond import App
+from millpond.connectors.kafka.stand_in import GivenKafkaTopic
 from millpond.connectors.source import Source
+from millpond.connectors.stand_in import Message as Sent
+from millpond.connectors.stand_in import stream_of
 from millpond.testing import Case, read_cases, run_case
 from millpond.testing.crash import crash
-from millpond.testing.topics import GivenTopic, Topics, stream_of
-from millpond.testing.topics import Message as Sent
+from millpond.testing.topics import Topics
 from millpond.types import Schema
 from tests.servers import Kafka, Servers
 from tests.test_kafka import new_topic, uri
@@ -285,7 +287,7 @@ def _run(
 
     def stand_in(address: str, values: Mapping[str, Any], declared: Schema | None) -> Source | None:
         is_topic = address.startswith("kafka:")
-        return GivenTopic(address, values, declared, state, everything) if is_topic else None
+        return GivenKafkaTopic(address, values, declared, state, everything) if is_topic else None
 
     def begin() -> App:
         return App(

@@ -622,10 +622,10 @@ def test_retry_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_where_the_connector_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "spark-sql-kafka" in connector_settings(kafka=False)["spark.jars"]
+    assert "spark-sql-kafka" in connector_settings(())["spark.jars"]
     monkeypatch.setenv("MILLPOND_JARS", str(tmp_path))
-    assert connector_settings(kafka=False) == {}
-    assert "spark-sql-kafka" in connector_settings(kafka=True)["spark.jars.packages"]
+    assert connector_settings(()) == {}
+    assert "spark-sql-kafka" in connector_settings({"kafka"})["spark.jars.packages"]
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from millpond.connectors.kafka import spark as kafka  # noqa: E402
 from millpond.engine import jars  # noqa: E402
 from millpond.errors import Error  # noqa: E402
 from tests.oracle.suite import files  # noqa: E402
@@ -58,9 +59,9 @@ def fetch_jars() -> int:
             print("fetching a Kafka broker for the tests")
             jars.fetch(BROKER, broker(), alone=False)
             done.touch()
-        if not jars.kafka_jars():
+        if not jars.jars_of(kafka.FORMAT):
             print("fetching the jars by which Spark reads Kafka")
-            jars.fetch(jars.KAFKA, jars.folder(), alone=True)
+            jars.fetch(kafka.FORMAT.jars, jars.folder(), alone=True)
         if not files.jar().is_file():
             print("fetching Spark's own SQL tests")
             jars.fetch((files.JAR,), files.jar().parent, alone=True)

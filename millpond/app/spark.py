@@ -39,7 +39,7 @@ class Spark:
 
         if not started():
             self._on_status("starting Spark")
-        return get_session(self._master, self._home, kafka="kafka" in self._formats().union(formats))
+        return get_session(self._master, self._home, formats=self._formats().union(formats))
 
     def ask(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
         """Returns the rows of a query over tables."""

@@ -8,16 +8,17 @@ from typing import Annotated
 import typer
 
 from millpond.cli.reporting import reporting, say
+from millpond.extensions import modules_of
 
-EXAMPLES = """
+_NAMES = sorted(modules_of("spark"))
+EXAMPLES = f"""
 Examples:
 
-  millpond jars kafka
+  millpond jars {_NAMES[0]}
 """
 
 
-class Connector(StrEnum):
-    kafka = "kafka"
+Connector = StrEnum("Connector", _NAMES)  # type: ignore[misc]  # the names are found, not written here
 
 
 def jars(
@@ -26,10 +27,12 @@ def jars(
 ) -> None:
     """Fetches the jars of a connector, once, with Maven. MILLPOND_JARS names another folder for them."""
     with reporting(connector.value, verbose=verbose):
-        from millpond.engine.jars import KAFKA, fetch, folder, kafka_jars
+        from millpond.connectors.spark import spark_formats
+        from millpond.engine.jars import fetch, folder, jars_of
 
-        if not kafka_jars():
-            say(f"fetching {', '.join(KAFKA)}")
-            fetch(KAFKA, folder(), alone=True)
-        for jar in kafka_jars():
+        kind = spark_formats()[connector.value]
+        if not jars_of(kind):
+            say(f"fetching {', '.join(kind.jars)}")
+            fetch(kind.jars, folder(), alone=True)
+        for jar in jars_of(kind):
             print(jar)

@@ -5,16 +5,9 @@ from __future__ import annotations
 import re
 
 from millpond import errors
+from millpond.connectors.spark import spark_formats
 from millpond.engine.jvm import lost
-from millpond.errors import (
-    AuthenticationIssue,
-    ConfigurationIssue,
-    Error,
-    NetworkIssue,
-    QueryFailed,
-    TimedOut,
-    TopicMissing,
-)
+from millpond.errors import Error, QueryFailed, TimedOut
 
 _KNOWN = {
     "SCALAR_SUBQUERY_TOO_MANY_ROWS": (
@@ -62,22 +55,6 @@ _OURS = re.compile(r"^millpond\.errors\.(\w+): ([^\n]*)", re.MULTILINE)
 """An error of Millpond that was raised in one of Spark's Python processes."""
 
 
-_KAFKA = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+): ([^\n]*)")
-
-
-def _kafka(text: str) -> Error:
-    """Returns the error of Spark's Kafka connector."""
-    found = _KAFKA.search(text)
-    name, said = (found[1], found[2].strip()) if found else ("", text.strip().splitlines()[0])
-    if "Auth" in name:
-        return AuthenticationIssue(f"the Kafka brokers refuse the login or the request: {said}")
-    if name == "UnknownTopicOrPartitionException":
-        return TopicMissing(f"a topic is not there any more: {said}")
-    if "Config" in name or name in ("RecordTooLargeException", "InvalidTopicException"):
-        return ConfigurationIssue(f"Kafka refuses the request: {said}")
-    return NetworkIssue(f"Kafka does not answer: {said}")
-
-
 def unknown_type(kind: str) -> QueryFailed:
     """Returns the error for a result of Spark with a type that tables and results do not have."""
     return QueryFailed(
@@ -96,8 +73,9 @@ def explain(error: BaseException) -> Error:
     text = str(error)
     if "failed to connect back" in text:
         return TimedOut("a Python process of Spark did not come up in time: the machine is busy")
-    if "org.apache.kafka.common.errors" in text or "KafkaException" in text:
-        return _kafka(text)
+    for connector in spark_formats().values():
+        if (explained := connector.explain(text)) is not None:
+            return explained
     ours = _OURS.search(text)
     if ours is not None:
         kind = getattr(errors, ours[1], None)

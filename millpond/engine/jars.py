@@ -1,6 +1,6 @@
-"""Finds the jars that Spark needs to read and write Kafka, which PySpark does not include.
+"""Finds the jars of Spark's formats that PySpark does not include.
 
-They are in a folder, ``MILLPOND_JARS`` or one in the user's cache, which ``millpond jars kafka`` fills with Maven; for
+They are in a folder, ``MILLPOND_JARS`` or one in the user's cache, which ``millpond jars`` fills with Maven; for
 a machine without access, copy the folder. Without the folder Spark downloads them itself.
 """
 
@@ -12,16 +12,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from millpond.connectors.spark import SparkFormat
 from millpond.errors import ConnectorMissing
-
-CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
-KAFKA = (
-    CONNECTOR,
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
-    "org.apache.kafka:kafka-clients:3.9.2",
-    "org.apache.commons:commons-pool2:2.13.1",
-)
-"""What the connector needs in addition to what Spark 4.2 includes."""
 
 
 def cache() -> Path:
@@ -35,9 +27,9 @@ def folder() -> Path:
     return Path(named) if named else cache() / "jars"
 
 
-def kafka_jars() -> list[Path]:
-    """Returns the jars of the connector; nothing if one is missing."""
-    found = [folder() / f"{name}-{version}.jar" for _, name, version in (x.split(":") for x in KAFKA)]
+def jars_of(kind: SparkFormat) -> list[Path]:
+    """Returns the jars of a format; nothing if one is missing."""
+    found = [folder() / f"{name}-{version}.jar" for _, name, version in (x.split(":") for x in kind.jars)]
     return found if all(jar.is_file() for jar in found) else []
 
 

@@ -1,4 +1,4 @@
-"""Runs a query from Kafka to Kafka in Spark's real-time mode: row by row, not batch by batch.
+"""Runs a query from topic to topic in Spark's real-time mode: row by row, not batch by batch.
 
 Spark reads, decodes, joins, encodes and writes; no row passes through this process. Joined tables are passed to Spark
 completely. Every few seconds Spark ends a batch of its own: then the offset is stored in the journal, and, if one of

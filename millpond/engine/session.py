@@ -10,15 +10,16 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from millpond.connectors.spark import SparkFormat, spark_formats
 from millpond.engine import internals, jvm
 from millpond.engine.cluster import OWN, SETTINGS, is_cluster, is_here, send_package
-from millpond.engine.jars import CONNECTOR, kafka_jars
+from millpond.engine.jars import jars_of
 from millpond.engine.java import prepare_java
 from millpond.errors import ConnectorMissing, EngineError
 from millpond.sql.functions import function_classes
@@ -76,13 +77,15 @@ def started() -> bool:
 
 
 def get_session(
-    master: str | None = None, log_dir: Path | None = None, *, kafka: bool = False
+    master: str | None = None, log_dir: Path | None = None, *, formats: Collection[str] = ()
 ) -> SparkSession:
     """Returns the process's Spark session, started at the first call.
 
-    Spark's log goes to ``spark.log`` in ``log_dir`` of that call, never to the terminal. With ``kafka`` it can read
-    Kafka: if the jars are missing, Spark downloads them. Raises JavaMissing and ConnectorMissing.
+    Spark's log goes to ``spark.log`` in ``log_dir`` of that call, never to the terminal. It can read and write
+    the ``formats`` of connectors: if their jars are missing, Spark downloads them. Raises JavaMissing and
+    ConnectorMissing.
     """
+    needed = [kind for name, kind in spark_formats().items() if name in formats]
     with _lock:
         from pyspark.sql import SparkSession
 
@@ -90,8 +93,8 @@ def get_session(
             jvm.let_go()
         if started():
             session = SparkSession.builder.getOrCreate()
-            if kafka:
-                _check_kafka(session)
+            for kind in needed:
+                _check(kind, session)
             return session
         # Spark outlives the app that started it, so its temporary files are not in that app's directory.
         directory = Path(tempfile.mkdtemp(prefix="millpond-spark-"))
@@ -112,7 +115,7 @@ def get_session(
             # A broken connection becomes an error of ours, raised to the caller.
             logging.getLogger("py4j").setLevel(logging.CRITICAL)
         builder = SparkSession.builder.master(where)
-        settings = _settings(directory, config, kafka=kafka)
+        settings = _settings(directory, config, formats)
         if is_cluster(where):
             settings = {k: v for k, v in settings.items() if k not in OWN} | SETTINGS
         for name, value in settings.items():
@@ -123,8 +126,9 @@ def get_session(
                 if is_cluster(where):
                     send_package(session, directory)
         except Exception as error:
-            if kafka and not kafka_jars():
-                raise _no_connector(f"Spark could not fetch {CONNECTOR}: see {log}") from None
+            for kind in needed:
+                if not jars_of(kind):
+                    raise _no_connector(kind, f"Spark could not fetch {kind.package}: see {log}") from None
             if is_cluster(where):
                 raise EngineError(
                     f'Spark could not be started with the master "{where}": see {log}',
@@ -160,16 +164,17 @@ def _outside(context: SparkContext) -> list[Any]:
     ]
 
 
-def _check_kafka(session: SparkSession) -> None:
+def _check(kind: SparkFormat, session: SparkSession) -> None:
     settings = session.sparkContext.getConf()
-    if "kafka" not in settings.get("spark.jars", "") + settings.get("spark.jars.packages", ""):
-        raise _no_connector(f"Spark was started without {CONNECTOR}")
+    if kind.name not in settings.get("spark.jars", "") + settings.get("spark.jars.packages", ""):
+        raise _no_connector(kind, f"Spark was started without {kind.package}")
 
 
-def _no_connector(message: str) -> ConnectorMissing:
+def _no_connector(kind: SparkFormat, message: str) -> ConnectorMissing:
     return ConnectorMissing(
         message,
-        hint="fetch the jars once with `millpond jars kafka`, or name a folder that has them in MILLPOND_JARS",
+        hint=f"fetch the jars once with `millpond jars {kind.name}`,"
+        " or name a folder that has them in MILLPOND_JARS",
     )
 
 
@@ -178,7 +183,7 @@ def is_local(spark: SparkSession) -> bool:
     return not is_cluster(spark.sparkContext.master or "")
 
 
-def _settings(directory: Path, log_config: Path, *, kafka: bool) -> dict[str, str]:
+def _settings(directory: Path, log_config: Path, formats: Collection[str]) -> dict[str, str]:
     cores = os.cpu_count() or 2
     return (
         _BASE
@@ -193,16 +198,16 @@ def _settings(directory: Path, log_config: Path, *, kafka: bool) -> dict[str, st
             "spark.sql.warehouse.dir": str(directory / "spark-warehouse"),
             "spark.sql.catalogImplementation": "in-memory",
         }
-        | connector_settings(kafka=kafka)
+        | connector_settings(formats)
     )
 
 
-def connector_settings(*, kafka: bool) -> dict[str, str]:
-    """Returns the jars of the Kafka connector: local ones, or, if needed, as Spark downloads them."""
-    found = kafka_jars()
-    if found:
-        return {"spark.jars": ",".join(str(jar) for jar in found)}
-    return {"spark.jars.packages": CONNECTOR} if kafka else {}
+def connector_settings(formats: Collection[str]) -> dict[str, str]:
+    """Returns the jars of connectors: local ones, or, for the ``formats`` that are needed, as Spark downloads them."""
+    local = {kind.name: jars_of(kind) for kind in spark_formats().values()}
+    found = ",".join(str(jar) for jars in local.values() for jar in jars)
+    missing = ",".join(k.package for k in spark_formats().values() if not local[k.name] and k.name in formats)
+    return ({"spark.jars": found} if found else {}) | ({"spark.jars.packages": missing} if missing else {})
 
 
 @contextmanager

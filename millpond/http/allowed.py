@@ -24,12 +24,10 @@ from millpond.sql.spans import own_span
 from millpond.sql.statements import Statement
 from millpond.sql.userfunctions import UserFunction, offered_function
 from millpond.sql.windowing import WINDOW_OPTIONS
-from millpond.tables.registry import every_backend
+from millpond.tables.registry import backend_names, every_backend, find_backend
 
 Locate = Callable[[int, int], Place]
 
-_OWN = ("memory", "inmemory", "cache", "sqlite", "jdbc")
-"""Backends whose rows are in the process or in the state directory, unless an option says otherwise."""
 _PLAIN_KINDS = ("bool", "int", "duration", "size", "choice")
 _PLAIN_TEXTS = frozenset(
     """
@@ -40,6 +38,12 @@ _PLAIN_TEXTS = frozenset(
 _AFTER = ("/", "?", "#")
 _WAYS_OUT = ("..", "%2e", "%2f", "%5c", "\\", "\0")
 """What can make a path lead to a different place than it seems to."""
+
+
+@cache
+def _inside() -> frozenset[str]:
+    """Returns the names of Millpond's backends whose rows are here, unless an option says otherwise."""
+    return frozenset(name for name in backend_names() if find_backend(name).inside)
 
 
 class Allowed:
@@ -60,7 +64,7 @@ class Allowed:
         if option is None:
             return self.covers(named.text)
         if option == "extension":
-            return named.text.lower() in _OWN or self.covers(f"{named.text.lower()}://")
+            return named.text.lower() in _inside() or self.covers(f"{named.text.lower()}://")
         if option in harmless() or option.partition(".")[2] in harmless() or option.startswith("default."):
             return True
         return self.covers(named.text)

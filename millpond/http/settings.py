@@ -11,6 +11,7 @@ from typing import Any
 
 from millpond.errors import InvalidOption, UnknownName, did_you_mean
 from millpond.sql.limits import CLIENTS, TextLimits
+from millpond.sql.uris import TOPICS
 
 DEFAULT_PORT = 8080
 
@@ -140,7 +141,7 @@ class Settings:
         for prefix in self.allow:
             if "://" not in prefix:
                 raise InvalidOption(
-                    f'"{prefix}" is no beginning of a URI', hint="allow file:///data/, kafka://, …"
+                    f'"{prefix}" is no beginning of a URI', hint=f"allow file:///data/, {TOPICS}, …"
                 )
 
 

@@ -12,6 +12,7 @@ from millpond.connectors.sink import find_sink
 from millpond.connectors.source import Source, find_source
 from millpond.options import Option
 from millpond.sql.catalog import Relation
+from millpond.sql.uris import is_topic
 from millpond.tables.registry import find_backend
 from millpond.types import Schema
 
@@ -43,7 +44,7 @@ class Connectors:
 
     def stands_in(self, uri: str) -> bool:
         """Returns whether a test receives what would be written to a sink."""
-        return self.stand_in is not None and uri.startswith("kafka://")
+        return self.stand_in is not None and is_topic(uri)
 
     def place(self, values: Mapping[str, Any]) -> str | None:
         return find_backend(str(values.get("extension") or "memory")).place(values)

@@ -11,6 +11,7 @@ from typing import Literal
 
 from millpond.errors import Place, UnknownName, did_you_mean
 from millpond.sql.statements import Query, Watermark
+from millpond.sql.uris import TOPIC_CALL
 from millpond.types import Schema
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -192,7 +193,7 @@ class Catalog:
             return UnknownName(f'"{there.name}" is a {there.kind}, not a {what}', place=place)
         otherwise = "declare it first with CREATE STREAM or CREATE TABLE"
         if what == "stream or table" and _TOPIC.fullmatch(name):
-            otherwise += f", or read a Kafka topic with kafka_topic('{name}')"
+            otherwise += f", or read a Kafka topic with {TOPIC_CALL}('{name}')"
         near = did_you_mean(name, [n for n in self.names() if n.lower() != self.making])
         hint = otherwise if near is None else f"{near} If not, {otherwise}" if source else near
         return UnknownName(f'{what} "{name}" is not known', hint=hint, place=place)

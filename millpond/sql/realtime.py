@@ -12,6 +12,7 @@ from sqlglot import exp
 from millpond.sql.aggregate import is_live_aggregate
 from millpond.sql.conjuncts import conjuncts
 from millpond.sql.resolve import Resolved
+from millpond.sql.uris import is_topic
 
 _CLAUSES = {"order": "ORDER BY", "limit": "LIMIT"}
 
@@ -23,7 +24,7 @@ def not_in_real_time(
     their options.
     """
     streams = [i for i in query.inputs if i.relation.running]
-    if len(streams) != 1 or not (streams[0].relation.uri or "").startswith("kafka:"):
+    if len(streams) != 1 or not is_topic(streams[0].relation.uri or ""):
         yield "it reads one topic of Kafka", None
         return
     if is_live_aggregate(query):

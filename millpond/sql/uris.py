@@ -11,6 +11,10 @@ from collections.abc import Iterable
 
 SCHEME = r"[A-Za-z][A-Za-z0-9+.\-]*://"
 
+TOPICS = "kafka://"
+TOPIC_CALL = "kafka_topic"
+"""The word of the language for a topic: ``kafka_topic('orders')`` is the URI ``kafka://orders``."""
+
 _IS_URI = re.compile(SCHEME)
 _BROKER = re.compile(r",[\w.\-]+:\d+")
 _OPEN = {"(": ")", "[": "]", "{": "}"}
@@ -20,6 +24,11 @@ _CLOSE = frozenset(")]}")
 def is_uri(text: str) -> bool:
     """Returns whether a quoted name or string is a URI."""
     return _IS_URI.match(text) is not None
+
+
+def is_topic(uri: str) -> bool:
+    """Returns whether a URI names a topic."""
+    return uri.startswith(TOPICS)
 
 
 def end_of_uri(text: str, start: int) -> int:

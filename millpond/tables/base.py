@@ -190,6 +190,10 @@ class Backend(ABC):
 
     aliases: ClassVar[tuple[str, ...]] = ()
     """Aliases of the backend."""
+    schemes: ClassVar[tuple[str, ...]] = ()
+    """The schemes of its URLs, in addition to its name."""
+    inside: ClassVar[bool] = False
+    """Whether its rows are in the process or in the state directory, unless an option says otherwise."""
     abilities: frozenset[str] = frozenset()
     """What the backend can do beyond the contract; the planner and the contract suite read it.
 

@@ -24,16 +24,15 @@ from millpond.tables._codec import is_plain
 from millpond.tables._lru import BoundedRows
 from millpond.tables.base import Backend, Database, Get, Has, Snapshot
 from millpond.tables.memory import MemoryTable
-from millpond.tables.registry import find_backend
+from millpond.tables.registry import backend_of_scheme, find_backend
 from millpond.types import Schema
-
-_SCHEMES = {"postgres": "postgresql", "rediss": "redis", "jdbc": "sqlite"}
 
 
 class CacheTable(Backend):
     """Stores at most ``max_size`` rows, the most recently used ones."""
 
     journalled = False
+    inside = True
     options = (
         Option(
             "max_size",
@@ -55,8 +54,7 @@ class CacheTable(Backend):
         Option(
             "cache.over",
             "secret",
-            "The backend behind the cache: `postgresql://…`, `redis://…`, `sqlite:///…`, or the name "
-            "of a backend.",
+            "The backend behind the cache: the URL that its option `url` takes, or its name.",
         ),
         Option("table", "text", "The name of the table in the backend. By default its name here."),
     )
@@ -378,7 +376,7 @@ def behind(values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Returns the name of the backend behind the cache, and the values of its options."""
     over = str(values["cache.over"])
     scheme, colon, _ = over.partition(":")
-    name = _SCHEMES.get(scheme.lower(), scheme)
+    name = backend_of_scheme(scheme)
     backend = find_backend(name)
     if backend is CacheTable or issubclass(backend, MemoryTable):
         raise InvalidOption(f"a cache cannot stand in front of {name}", hint="'cache.over' = 'sqlite'")

@@ -52,6 +52,7 @@ class MemoryTable(SingleRows, Backend):
     """Stores a table in this process. It works alone, without an app."""
 
     aliases = ("inMemory",)
+    inside = True
     abilities = frozenset({"held", "commits", "own", "lookup", "null_keys", "every_key", "widen"})
     options = OPTIONS
     idle_dead: ClassVar[int] = 10_000

@@ -64,6 +64,13 @@ def find_backend(name: str) -> type[Backend]:
     )
 
 
+def backend_of_scheme(scheme: str) -> str:
+    """Returns the name of the backend whose URLs have that scheme; the scheme itself if none says so."""
+    if scheme.lower() in _modules():
+        return scheme
+    return next((name for name in _modules() if scheme.lower() in _load(name).schemes), scheme)
+
+
 def _load(name: str) -> type[Backend]:
     backend = import_module(_modules()[name]).BACKEND
     assert isinstance(backend, type) and issubclass(backend, Backend)

@@ -9,7 +9,7 @@ A line that starts with ``#`` is a comment.
     --- app [file.sql]              the app's SQL, below or in a file next to it; `emits` checks its running SELECTs
     --- sql                         statements, run one after another
     --- query                       a statement whose result is checked
-    --- send stream                 rows for a stream, or for kafka://topic: a table, or JSON lines
+    --- send stream                 rows for a stream, or for the URI of a topic: a table, or JSON lines
     --- insert table                rows for a table, by the Python API
     --- clock 2024-03-01T10:00Z     sets the time; a case begins on the 1st of January 2024, UTC
     --- advance 5m                  moves the time, which does not move otherwise
@@ -44,11 +44,14 @@ from typing import Literal, get_args
 
 from millpond.errors import Place, SqlSyntaxError
 from millpond.options import parse_duration
+from millpond.sql.uris import TOPIC_CALL, TOPICS
 
 StepKind = Literal["app", "sql", "query", "send", "insert", "emits", "clock", "advance", "restart"]
 
 _STEPS = get_args(StepKind)
-_READS_STREAM = re.compile(r"\bCREATE\s+(OR\s+REPLACE\s+)?STREAM\b|\bkafka(://|_topic\b)", re.IGNORECASE)
+_READS_STREAM = re.compile(
+    rf"\bCREATE\s+(OR\s+REPLACE\s+)?STREAM\b|\b({TOPICS}|{TOPIC_CALL}\b)", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ import pyarrow.parquet
 
 from millpond.app.app import App, runtime_of
 from millpond.clock import ManualClock
+from millpond.connectors.stand_in import stream_of
 from millpond.errors import Error
 from millpond.options import parse_duration
 from millpond.query.result import Result
@@ -31,7 +32,7 @@ from millpond.sql.parse import parse
 from millpond.sql.statements import CreateTable
 from millpond.testing.cases import Case, Count, Fails, FixtureFile, Grid, Rows, Step
 from millpond.testing.crash import crash
-from millpond.testing.topics import Topics, messages_of, stream_of
+from millpond.testing.topics import Topics, messages_of
 from millpond.testing.values import matches, parse_cell, parse_json, show
 from millpond.types import Column, Schema, normal, type_name
 

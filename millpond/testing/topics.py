@@ -1,5 +1,5 @@
-"""Replaces topics in tests, without Kafka. The messages that a case sends are stored in the journal of its app. They
-are decoded as those of Kafka are, and determine the columns where the SQL declares none.
+"""Replaces topics in tests, without a broker. The messages that a case sends are stored in the journal of its app; the
+connector of the topic decodes them.
 """
 
 from __future__ import annotations
@@ -7,69 +7,37 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 
-from millpond.connectors.abilities import Keyed, Rejects
-from millpond.connectors.kafka.source import KafkaSource
-from millpond.connectors.source import DELETED, SEQ, Source, Split
-from millpond.connectors.stream.source import StreamSource, stream_uri
-from millpond.errors import BadData, Error, SourceEmpty
-from millpond.formats.received import Received
-from millpond.options import Option
+from millpond.connectors.source import DELETED, Source
+from millpond.connectors.stand_in import MESSAGES, Message, given_topics
+from millpond.errors import Error
 from millpond.records import to_arrow
 from millpond.records.text import to_json
 from millpond.sql.parse import parse
 from millpond.sql.statements import CreateStream
 from millpond.testing.cases import Case, Step
 from millpond.testing.values import parse_cell
-from millpond.types import TIMESTAMP, Column, Schema
+from millpond.types import Schema
 
-SCHEME = "kafka://"
-_MESSAGES = Schema(
-    (
-        Column("key", pa.binary()),
-        Column("value", pa.binary()),
-        Column("partition", pa.int32()),
-        Column("offset", pa.int64()),
-        Column("timestamp", TIMESTAMP),
-        Column("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-    )
-)
 _OWN = ("_key", "_timestamp", DELETED)
 """The fields of a row that describe its message, in addition to its value."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    key: bytes | None
-    value: bytes | None
-    timestamp: str | None
+def is_given(uri: str) -> bool:
+    """Returns whether a URI names a topic that a test replaces."""
+    scheme, mark, _ = uri.partition("://")
+    return bool(mark) and scheme in given_topics()
 
 
 def topic_of(uri: str) -> str:
     """Returns the topic that a URI names."""
-    return uri.removeprefix(SCHEME).partition("?")[0].strip("/").rpartition("/")[2]
-
-
-def are_envelopes(messages: Sequence[Message]) -> bool:
-    """Returns whether a case sends Debezium's envelopes to a topic, and not the rows themselves."""
-    found = []
-    for message in messages:
-        with suppress(ValueError):
-            found.append(json.loads(message.value or b"null"))
-    rows = [value for value in found if isinstance(value, dict)]
-    return bool(rows) and all("op" in row or "payload" in row for row in rows)
-
-
-def stream_of(topic: str) -> str:
-    """Returns the stream in the journal that has the messages of a topic."""
-    return f"topic {topic}"
+    return uri.partition("://")[2].partition("?")[0].strip("/").rpartition("/")[2]
 
 
 def messages_of(step: Step) -> list[Message]:
@@ -116,13 +84,14 @@ class Topics:
 
     def find(self, name: str) -> str | None:
         """Returns the topic that a step sends to, by its URI or by a stream over it; None for an embedded stream."""
-        return topic_of(name) if name.startswith(SCHEME) else self._streams.get(name.lower())
+        return topic_of(name) if is_given(name) else self._streams.get(name.lower())
 
     def open(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Source | None:
         """Returns the source that is read in place of a topic."""
-        if not uri.startswith(SCHEME):
+        if not is_given(uri):
             return None
-        return GivenTopic(uri, values, declared, self._state, tuple(self._given.get(topic_of(uri), ())))
+        kind = given_topics()[uri.partition(":")[0]]
+        return kind(uri, values, declared, self._state, tuple(self._given.get(topic_of(uri), ())))
 
     def rows(self, topic: str, messages: Sequence[Message], now: datetime) -> pa.Table:
         """Returns messages as the journal stores them, with the next offsets."""
@@ -138,7 +107,7 @@ class Topics:
             }
             for i, m in enumerate(messages)
         ]
-        return to_arrow(_MESSAGES, records, what=f'topic "{topic}"')
+        return to_arrow(MESSAGES, records, what=f'topic "{topic}"')
 
 
 def _streams(case: Case) -> Iterator[tuple[str, str]]:
@@ -147,7 +116,7 @@ def _streams(case: Case) -> Iterator[tuple[str, str]]:
         if step.kind in ("app", "sql"):
             for statement in _parsed(step.text):
                 uris = [x.value for x in getattr(statement, "settings", ()) if x.name.lower() == "connector"]
-                if isinstance(statement, CreateStream) and uris and uris[0].startswith(SCHEME):
+                if isinstance(statement, CreateStream) and uris and is_given(uris[0]):
                     yield statement.name.lower(), topic_of(uris[0])
 
 
@@ -156,65 +125,3 @@ def _parsed(text: str) -> Iterable[object]:
         return parse(text).statements
     except Error:
         return ()  # the error is reported when it runs
-
-
-class GivenTopic(StreamSource, Rejects, Keyed):
-    """Reads a topic whose messages a case sends."""
-
-    kind: ClassVar[str] = "kafka"
-    options: ClassVar[tuple[Option, ...]] = (*KafkaSource.options, *StreamSource.options)
-
-    def __init__(
-        self,
-        uri: str,
-        values: Mapping[str, Any],
-        declared: Schema | None,
-        state: Path,
-        given: tuple[Message, ...],
-    ):
-        known = KafkaSource(uri, values, declared)
-        # Rows are sent as JSON, whatever the app will read; a registry is a server that tests do not use.
-        name = "debezium" if known.values["format"] == "debezium" and are_envelopes(given) else "json"
-        plain = {"format": name, "schema.registry.url": None, "avro.schema": None, "key.format": "text"}
-        self._topic = KafkaSource(uri.partition("?")[0], {**known.values, **plain}, declared)
-        if declared is None and not known.values["schema.registry.url"]:
-            self._topic.found = known.value_format.columns()
-        super().__init__(stream_uri(state, stream_of(known.topic)), {"start": known.reset}, _MESSAGES)
-        self.uri = uri
-        self._given = given
-
-    @property
-    def guesses(self) -> bool:
-        return self._topic.declared is None
-
-    @property
-    def address(self) -> str:
-        return self._topic.address
-
-    def keyed(self, *, wait: bool) -> str | None:
-        keys = [m.key for m in self._given]
-        return "its messages have keys" if keys and None not in keys else None
-
-    def schema(self) -> Schema:
-        if self.guesses and self._topic.found is None:
-            values = [m.value for m in self._given if m.value is not None]
-            if not values:
-                raise SourceEmpty(
-                    f'the case sends no rows to "{self.uri}", and its columns are not declared',
-                    hint=f"send it some: --- send {self.uri}",
-                )
-            self._topic.found = self._topic.value_format.discover(values)
-        return self._topic.schema()
-
-    def receive(self, split: Split) -> Iterator[Received]:
-        self.schema()
-        for batch in super().read(split):
-            raw = pa.Table.from_batches([batch])
-            first = batch.column(SEQ)[0].as_py() if batch.num_rows else 0
-            yield self._topic.decode(raw).after(first)
-
-    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        for rows, places, rejected in self.receive(split):
-            if rejected.num_rows:
-                raise BadData(f"a message cannot be decoded: {rejected['reason'][0].as_py()}")
-            yield rows.append_column(pa.field(SEQ, pa.int64()), places)

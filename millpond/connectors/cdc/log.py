@@ -1,7 +1,7 @@
 """Defines the changelog of a table in a database: the rows that represent changes, and the contract of its readers.
 
-Each kind of log (PostgreSQL's, MySQL's) is a ``Log``. A place in it is an offset, always the end of a transaction, so
-that whole transactions lie between two offsets.
+Each kind of log is a ``Log``. A place in it is an offset, always the end of a transaction, so that whole transactions
+lie between two offsets.
 """
 
 from __future__ import annotations

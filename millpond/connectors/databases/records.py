@@ -66,9 +66,9 @@ def quick_reads(
     return quick_get, quick_has
 
 
-def converters(schema: Schema, form: Literal["driver", "sqlite", "text"]) -> list[Convert] | None:
-    """Returns converters from cells to values, for a driver with all types, SQLite, or texts; None if a type needs the
-    general path.
+def converters(schema: Schema, form: Literal["driver", "basic", "text"]) -> list[Convert] | None:
+    """Returns converters from cells to values, for a driver with all types, one with numbers and texts only, or
+    texts; None if a type needs the general path.
     """
     found: list[Convert] = []
     t = pa.types

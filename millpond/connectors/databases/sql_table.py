@@ -135,7 +135,7 @@ class SqlTable(OutsideTable):
                 every = [self.condition(p) for p in parts]
                 return _joined(" OR ", [e for e in every if e is not None]) if None not in every else None
 
-    cells: Literal["driver", "sqlite"] = "driver"
+    cells: Literal["driver", "basic"] = "driver"
     """How the driver returns values."""
 
     def quick_reads(self, step: Iterator[int], get: Get, has: Has) -> tuple[Get, Has]:

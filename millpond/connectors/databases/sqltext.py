@@ -63,7 +63,7 @@ def check_condition(option: str, text: str, dialect: str) -> None:
 
 
 def _refuse_hidden(option: str, text: str) -> None:
-    """Refuses comments that MySQL executes as statements, which are not checked."""
+    """Refuses comments that a database executes as statements, which are not checked."""
     if _HIDDEN.search(text):
         raise InvalidOption(f'option "{option}" has a comment that is run: /*! … */', hint="write it without")
 

@@ -1,4 +1,4 @@
-"""Writes values as texts that PostgreSQL reads, without loss."""
+"""Writes values as texts that databases read, without loss."""
 
 from __future__ import annotations
 

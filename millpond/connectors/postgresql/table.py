@@ -37,6 +37,7 @@ _FAMILIES: tuple[tuple[str, ...], ...] = (
 class PostgresTable(SqlTable):
     """Represents a table of a PostgreSQL database. Other programs may read and write it too."""
 
+    schemes = ("postgres",)
     abilities = frozenset({"held", "lasting", "null_keys", "every_key"})
     options = (
         Option("url", "secret", "The database: `postgresql://user:password@host:5432/database`."),

@@ -63,6 +63,7 @@ return redis.call('ZCARD', KEYS[1]) - gone
 class RedisTable(RedisBacked):
     """Represents a table of a Redis database. Its keys belong to Millpond: others may read them, and must not write."""
 
+    schemes = ("rediss",)
     abilities = frozenset({"lasting", "null_keys", "every_key"})
     options = (
         Option(

@@ -37,6 +37,8 @@ class SqliteTable(SqlTable):
     """Represents a table of a SQLite file. Other programs may read and write the file too."""
 
     aliases = ("jdbc",)
+    schemes = ("jdbc",)
+    inside = True
     abilities = frozenset({"held", "lasting", "null_keys", "every_key", "widen"})
     options = (
         Option("path", "text", "The file. By default `tables.db` in the state directory."),
@@ -54,7 +56,7 @@ class SqliteTable(SqlTable):
         ),
     )
 
-    cells = "sqlite"
+    cells = "basic"
     database: SqliteDatabase
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Parses names, the options of WITH (…), and sources: a name, a URI or kafka_topic('name')."""
+"""Parses names, the options of WITH (…), and sources: a name, a URI or the call that names a topic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlglot.tokens import Token, TokenType
 
 from millpond.options import Setting
 from millpond.sql.parser.base import BaseParser
-from millpond.sql.uris import is_uri
+from millpond.sql.uris import TOPIC_CALL, TOPICS, is_uri
 from millpond.types import quote
 
 _NAME = re.compile(r"[^\W\d][\w$]*")
@@ -112,7 +112,7 @@ class NameParser(BaseParser):
         """Parses the target of INSERT INTO: a table or stream, or a URI; also returns whether it is a URI."""
         token = self._curr
         quoted = token.token_type in (TokenType.STRING, TokenType.IDENTIFIER) and is_uri(token.text)
-        call = token.text.lower() == "kafka_topic" and self._next.token_type == TokenType.L_PAREN
+        call = token.text.lower() == TOPIC_CALL and self._next.token_type == TokenType.L_PAREN
         if token.start not in self.uris and not quoted and not call:
             return self.parse_name("the name of a table or stream"), False
         table = self._parse_table_parts()
@@ -182,7 +182,7 @@ class NameParser(BaseParser):
             if not is_uri(start.text):
                 self.fail(
                     f"{self.shown()} is neither a name nor a URI",
-                    hint="a source is a name, a URI such as 'file:///data/x.csv', or kafka_topic('name')",
+                    hint=f"a source is a name, a URI such as 'file:///data/x.csv', or {TOPIC_CALL}('name')",
                 )
             self._advance()
             identifier = exp.to_identifier(start.text, quoted=True).update_positions(start)
@@ -195,11 +195,11 @@ class NameParser(BaseParser):
 
     def _mark_uri(self, table: exp.Table, start: Token) -> None:
         name = table.this
-        if isinstance(name, exp.Anonymous) and name.name.lower() == "kafka_topic":
+        if isinstance(name, exp.Anonymous) and name.name.lower() == TOPIC_CALL:
             topic = name.expressions[0] if len(name.expressions) == 1 else None
             if not isinstance(topic, exp.Literal) or not topic.is_string or not topic.name.strip():
-                self.fail("kafka_topic takes the name of one topic: kafka_topic('orders')", start)
-            uri = exp.to_identifier(f"kafka://{topic.name}", quoted=True).update_positions(topic)
+                self.fail(f"{TOPIC_CALL} takes the name of one topic: {TOPIC_CALL}('orders')", start)
+            uri = exp.to_identifier(TOPICS + topic.name, quoted=True).update_positions(topic)
             table.set("this", uri)
             table.meta["uri"] = True
         elif isinstance(name, exp.Identifier) and name.args.get("quoted") and not table.args.get("db"):
