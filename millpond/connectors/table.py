@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from millpond.changes import ROW, Changes, Position
-from millpond.errors import Closed, NotSupported, UnknownName, did_you_mean
+from millpond.errors import Closed, InvalidOption, NotSupported, UnknownName, did_you_mean
 from millpond.records.checks import checked
 from millpond.records.keys import key_list
 from millpond.tables.base import Backend, Database, Snapshot, Writing
@@ -47,6 +48,16 @@ def leave(database: Database) -> None:
                     database.close()
 
 
+def url_of(name: str, values: Mapping[str, Any], schemes: Sequence[str], product: str, example: str) -> str:
+    """Returns the option ``url`` of a table, which has one of the schemes. Raises InvalidOption."""
+    url = str(values.get("url") or "")
+    if not url.startswith(tuple(f"{scheme}://" for scheme in schemes)):
+        raise InvalidOption(
+            f'table "{name}" needs the URL of a {product} database', hint=f"WITH ('url' = '{example}')"
+        )
+    return url
+
+
 class OutsideTable(Backend):
     """Represents a table whose rows and positions are in a database."""
 
@@ -59,6 +70,15 @@ class OutsideTable(Backend):
         self.null_keys = null_keys
         self.changed_at: float | None = None
         self._closed = False
+
+    @contextmanager
+    def closed_on_error(self) -> Iterator[None]:
+        """Closes the table if what is done inside, its set-up, fails."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
     def apply(self, changes: Changes, position: Position | None = None, *, commit: int | None = None) -> bool:
         self.check_open()

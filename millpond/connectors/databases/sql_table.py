@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from millpond.changes import ROW
 from millpond.connectors.databases.records import converters, quick_reads
 from millpond.connectors.databases.sql_database import Session, SqlDatabase
 from millpond.connectors.table import OutsideTable
-from millpond.errors import BadData, Error, NotSupported
+from millpond.errors import BadData, Error, NotSupported, TypeMismatch
 from millpond.predicates import All, Any_, Compare, IsNull, OneOf, Predicate
 from millpond.records.fitting import fitting_keys
 from millpond.tables.base import Get, Has, Snapshot
@@ -45,6 +45,51 @@ class SqlTable(OutsideTable):
 
     def quoted(self, names: Sequence[str]) -> list[str]:
         return [quoted(self.stored[self.column(name).name]) for name in names]
+
+    # the table that is there
+
+    where: Literal["database", "file"] = "database"
+    """What messages call the place of the rows."""
+
+    @abstractmethod
+    def lacks(self, column: Column) -> Error:
+        """Returns the error for a column that the table does not have there; its hint is the columns that are there."""
+
+    def check_columns(
+        self,
+        there: Iterable[Sequence[Any]],
+        holds: Callable[[str, pa.DataType], bool],
+        type_of: Callable[[pa.DataType], str],
+        *,
+        exactly: str = "",
+    ) -> None:
+        """Checks that the columns there, with their types, can represent the declared ones, and notes their names."""
+        known = {str(name).lower(): (str(name), str(dtype)) for name, dtype in there}
+        for column in self.columns:
+            if column.name.lower() not in known:
+                error = self.lacks(column)
+                error.hint = error.hint or f"its columns: {', '.join(name for name, _ in known.values())}"
+                raise error
+            name, dtype = known[column.name.lower()]
+            if not holds(dtype, column.type):
+                raise TypeMismatch(
+                    f'{self.what}: column "{column.name}" is {dtype or "without a type"} in the {self.where},'
+                    f" which does not hold {type_name(column.type)}{exactly}",
+                    hint=f"it must be {type_of(column.type)} there, or be declared with another type here",
+                )
+            self.stored[column.name] = name
+
+    def not_numbered(self) -> NotSupported:
+        return NotSupported(
+            f"{self.what} has no primary key, and its rows in the {self.where} have no numbers",
+            hint="declare the PRIMARY KEY that the table has there",
+        )
+
+    def not_unique(self) -> NotSupported:
+        return NotSupported(
+            f"{self.what}: ({', '.join(self.schema.key)}) is not unique in the {self.where}",
+            hint="declare the key that the table has there, or give it a UNIQUE index",
+        )
 
     # values
 

@@ -19,11 +19,11 @@ from millpond.connectors.databases.sql_table import SqlTable, quoted
 from millpond.connectors.databases.sql_transactions import SqlWriting
 from millpond.connectors.databases.texts import to_texts
 from millpond.connectors.postgresql.transactions import PostgresDatabase, Session, driver, spot
-from millpond.connectors.table import shared
-from millpond.errors import InvalidOption, NotSupported, TypeMismatch, UnknownName
+from millpond.connectors.table import shared, url_of
+from millpond.errors import Error, InvalidOption, UnknownName
 from millpond.options import Option
 from millpond.retry import for_connections
-from millpond.types import Column, Schema, type_name
+from millpond.types import Column, Schema
 
 _LONGEST = 63
 """Bytes of a name; PostgreSQL truncates longer ones."""
@@ -70,12 +70,8 @@ class PostgresTable(SqlTable):
         null_keys: bool = False,
         home: Path | None = None,
     ) -> Self:
-        url = str(values.get("url") or "")
-        if not url.startswith(("postgresql://", "postgres://")):
-            raise InvalidOption(
-                f'table "{name}" needs the URL of a PostgreSQL database',
-                hint="WITH ('url' = 'postgresql://user@host/database')",
-            )
+        example = "postgresql://user@host/database"
+        url = url_of(name, values, ("postgresql", "postgres"), "PostgreSQL", example)
         driver()
         replicas = [r.strip() for r in str(values.get("replica.urls") or "").split(",") if r.strip()]
         timeout = float(values.get("retry.timeout") or 0)
@@ -91,11 +87,8 @@ class PostgresTable(SqlTable):
         )
         database.patience = for_connections(max(database.patience.timeout, timeout))
         table = cls(name, schema, database, null_keys=null_keys)
-        try:
+        with table.closed_on_error():
             table._set_up(str(values.get("table") or ""), name)
-        except BaseException:
-            table.close()
-            raise
         return table
 
     @classmethod
@@ -130,7 +123,7 @@ class PostgresTable(SqlTable):
         if not there:
             self._create(session)
         else:
-            self._check_columns(there)
+            self.check_columns(there, _holds, _sql_type)
             if not self.made:
                 self._check_foreign(session)
 
@@ -140,28 +133,12 @@ class PostgresTable(SqlTable):
         session.execute(f"CREATE TABLE {self.table} ({', '.join(self.definitions(_sql_type))}, {end})")
         session.execute("INSERT INTO millpond_tables VALUES (%s, 0)", (self._name,))
 
-    def _check_columns(self, there: list[tuple[Any, ...]]) -> None:
-        known = {str(name).lower(): (str(name), str(dtype)) for name, dtype in there}
-        for column in self.columns:
-            if column.name.lower() not in known:
-                if column.name not in self.schema:
-                    raise NotSupported(
-                        f"{self.what} has no primary key, and its rows in the database have no numbers",
-                        hint="declare the PRIMARY KEY that the table has there",
-                    )
-                raise UnknownName(
-                    f'{self.what}: the table "{self._name}" in {self.database.name} has no column'
-                    f' "{column.name}"',
-                    hint=f"its columns: {', '.join(name for name, _ in known.values())}",
-                )
-            name, dtype = known[column.name.lower()]
-            if not _holds(dtype, column.type):
-                raise TypeMismatch(
-                    f'{self.what}: column "{column.name}" is {dtype} in the database,'
-                    f" which does not hold {type_name(column.type)}",
-                    hint=f"it must be {_sql_type(column.type)} there, or be declared with another type here",
-                )
-            self.stored[column.name] = name
+    def lacks(self, column: Column) -> Error:
+        if column.name not in self.schema:
+            return self.not_numbered()
+        return UnknownName(
+            f'{self.what}: the table "{self._name}" in {self.database.name} has no column "{column.name}"'
+        )
 
     def _check_foreign(self, session: Session) -> None:
         wanted = sorted(self.stored[self.column(k).name] for k in self.schema.key)
@@ -172,10 +149,7 @@ class PostgresTable(SqlTable):
             (self.table.replace("%%", "%"),),
         )
         if not self.schema.key or wanted not in [sorted(row[0]) for row in keys]:
-            raise NotSupported(
-                f"{self.what}: ({', '.join(self.schema.key)}) is not unique in the database",
-                hint="declare the key that the table has there, or give it a UNIQUE index",
-            )
+            raise self.not_unique()
 
     before_drop = ("SET LOCAL lock_timeout = '10s'",)
 

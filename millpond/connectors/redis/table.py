@@ -24,7 +24,7 @@ from millpond.connectors.databases.records import converters, quick_reads
 from millpond.connectors.databases.texts import from_texts, to_texts
 from millpond.connectors.redis.scores import score_bounds, score_text, scores_of
 from millpond.connectors.redis.transactions import RedisBacked, RedisDatabase, RedisWriting, driver, spot
-from millpond.connectors.table import shared
+from millpond.connectors.table import shared, url_of
 from millpond.errors import InvalidOption, NotSupported, TypeMismatch, UnknownName, did_you_mean
 from millpond.options import Option
 from millpond.predicates import Predicate
@@ -101,23 +101,15 @@ class RedisTable(RedisBacked):
         null_keys: bool = False,
         home: Path | None = None,
     ) -> Self:
-        url = str(values.get("url") or "")
-        if not url.startswith(("redis://", "rediss://", "unix://")):
-            raise InvalidOption(
-                f'table "{name}" needs the URL of a Redis database',
-                hint="WITH ('url' = 'redis://host:6379/0')",
-            )
+        url = url_of(name, values, ("redis", "rediss", "unix"), "Redis", "redis://host:6379/0")
         driver()
         timeout = float(values.get("retry.timeout") or 0)
         prefix = str(values.get("prefix") or "")
         database = shared(f"{url} {prefix}", lambda: RedisDatabase(url, prefix, retry_timeout=timeout))
         database.patience = for_connections(max(database.patience.timeout, timeout))
         table = cls(name, schema, database, null_keys=null_keys)
-        try:
+        with table.closed_on_error():
             table._set_up(f"{prefix}{values.get('table') or _in_keys(name)}", values)
-        except BaseException:
-            table.close()
-            raise
         return table
 
     @classmethod

@@ -25,9 +25,9 @@ from millpond.connectors.databases.sql_table import SqlTable, quoted
 from millpond.connectors.databases.sql_transactions import SqlWriting
 from millpond.connectors.sqlite.transactions import SqliteDatabase
 from millpond.connectors.table import shared
-from millpond.errors import InvalidOption, NotSupported, TypeMismatch, UnknownName
+from millpond.errors import Error, InvalidOption, UnknownName
 from millpond.options import Option
-from millpond.types import TIMESTAMP_NTZ, Column, Schema, type_name
+from millpond.types import TIMESTAMP_NTZ, Column, Schema
 
 _VALUES = 30_000
 """Parameters of one statement; SQLite accepts 32,766."""
@@ -57,6 +57,7 @@ class SqliteTable(SqlTable):
     )
 
     cells = "basic"
+    where = "file"
     database: SqliteDatabase
 
     @classmethod
@@ -78,11 +79,8 @@ class SqliteTable(SqlTable):
         sync = bool(values.get("sync", True))
         database = shared(f"sqlite:{path}", lambda: SqliteDatabase(path, sync=sync))
         table = cls(name, schema, database, null_keys=null_keys)
-        try:
+        with table.closed_on_error():
             table._set_up(str(values.get("table") or name))
-        except BaseException:
-            table.close()
-            raise
         return table
 
     @classmethod
@@ -134,30 +132,16 @@ class SqliteTable(SqlTable):
         writing.session.execute("INSERT INTO millpond_tables VALUES (?, 0)", (self._name,))
 
     def _check_columns(self, there: list[tuple[Any, ...]]) -> None:
-        """Checks that the columns of the file can represent the declared ones."""
-        known = {str(row[1]).lower(): (str(row[1]), str(row[2])) for row in there}
-        for column in self.columns:
-            if column.name.lower() not in known:
-                raise UnknownName(
-                    f'{self.what}: {self.database.name} has a table "{self._name}" without a column'
-                    f' "{column.name}"',
-                    hint=f"its columns: {', '.join(name for name, _ in known.values())}",
-                )
-            name, declared = known[column.name.lower()]
-            if not _holds(declared, column.type):
-                raise TypeMismatch(
-                    f'{self.what}: column "{column.name}" is {declared or "without a type"} in the file,'
-                    f" which does not hold {type_name(column.type)} exactly",
-                    hint=f"it must be {_affinity(column.type)} there, or be declared with another type here",
-                )
-            self.stored[column.name] = name
+        self.check_columns([(row[1], row[2]) for row in there], _holds, _affinity, exactly=" exactly")
+
+    def lacks(self, column: Column) -> Error:
+        return UnknownName(
+            f'{self.what}: {self.database.name} has a table "{self._name}" without a column "{column.name}"'
+        )
 
     def _check_foreign(self, session: Session, there: list[tuple[Any, ...]]) -> None:
         if not self.schema.key:
-            raise NotSupported(
-                f"{self.what} has no primary key, and its rows in the file have no numbers",
-                hint="declare the PRIMARY KEY that the table has there",
-            )
+            raise self.not_numbered()
         self._check_columns(there)
         wanted = {self.stored[self.column(k).name].lower() for k in self.schema.key}
         keys = [{str(row[1]).lower() for row in there if row[5]}]
@@ -166,10 +150,7 @@ class SqliteTable(SqlTable):
                 rows = session.query(f"PRAGMA index_info({quoted(index[1])})")
                 keys.append({str(row[2]).lower() for row in rows})
         if wanted not in keys:
-            raise NotSupported(
-                f"{self.what}: ({', '.join(self.schema.key)}) is not unique in the file",
-                hint="declare the key that the table has there, or give it a UNIQUE index",
-            )
+            raise self.not_unique()
 
     def size(self, session: Any) -> int:
         pages, size = (session.query(f"PRAGMA {what}")[0][0] for what in ("page_count", "page_size"))
