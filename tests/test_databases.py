@@ -17,6 +17,7 @@ from millpond.errors import (
     AccessRefused,
     BadData,
     ConnectionLost,
+    InvalidOption,
     InvalidRecord,
     NotSupported,
     PackageMissing,
@@ -63,8 +64,12 @@ def test_a_sqlite_table_that_is_there_is_used(shop: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "error", "words"),
     [
-        ("id BIGINT PRIMARY KEY, nmae STRING", UnknownName, '"nmae"'),
-        ("id BIGINT PRIMARY KEY, name BIGINT", TypeMismatch, '"name".*VARCHAR'),
+        ("id BIGINT PRIMARY KEY, nmae STRING", UnknownName, 'has a table "users" without a column "nmae"'),
+        (
+            "id BIGINT PRIMARY KEY, name BIGINT",
+            TypeMismatch,
+            '"name" is VARCHAR.20. in the file, which does not hold BIGINT exactly',
+        ),
         ("id BIGINT PRIMARY KEY, paid DECIMAL(10,2)", TypeMismatch, '"paid".*exactly'),
         ("id BIGINT, name STRING", NotSupported, "primary key"),
         ("id BIGINT, name STRING PRIMARY KEY", NotSupported, "not unique"),
@@ -92,6 +97,19 @@ def test_what_is_wrong_with_a_sqlite_file_is_told(tmp_path: Path) -> None:
             )
 
 
+@pytest.mark.parametrize(
+    ("extension", "said", "hint"),
+    [
+        ("postgresql", "a PostgreSQL database", "postgresql://user@host/database"),
+        ("redis", "a Redis database", "redis://host:6379/0"),
+    ],
+)
+def test_a_table_needs_the_url_of_its_database(extension: str, said: str, hint: str) -> None:
+    with App() as app, pytest.raises(InvalidOption, match=f'table "u" needs the URL of {said}') as e:
+        app.sql(f"CREATE TABLE u (id INT PRIMARY KEY) WITH ('extension' = '{extension}', 'url' = 'x://y')")
+    assert e.value.hint == f"WITH ('url' = '{hint}')"
+
+
 def test_a_value_that_another_program_wrote_and_is_none_of_the_type(shop: Path) -> None:
     with sqlite3.connect(shop) as db:
         db.execute("UPDATE users SET name = x'00ff' WHERE id = 2")
@@ -115,7 +133,7 @@ def test_a_postgresql_table_that_is_there_is_used(servers: Servers) -> None:
         return f"CREATE TABLE u ({columns}) WITH ('extension' = 'postgresql', 'url' = '{url}', 'table' = '{table}')"
 
     for columns, error, words in (
-        ("id INT PRIMARY KEY, nmae STRING", UnknownName, '"nmae"'),
+        ("id INT PRIMARY KEY, nmae STRING", UnknownName, 'the table "crm.users" in .* has no column "nmae"'),
         ("id INT PRIMARY KEY, name INT", TypeMismatch, '"name".*character varying'),
         ("id BIGINT PRIMARY KEY", TypeMismatch, "integer.*BIGINT"),
         ("id INT PRIMARY KEY, spent DECIMAL(12,5)", TypeMismatch, "numeric"),
