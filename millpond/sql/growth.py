@@ -7,11 +7,9 @@ row's values. The values themselves are unknown, so the number of repeats of a t
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from datetime import date
+from math import inf
 from typing import Any
 
 from sqlglot import exp
@@ -20,6 +18,7 @@ from millpond.errors import NotSupported, Place
 from millpond.sql import statements as st
 from millpond.sql.calls import arguments_of, called
 from millpond.sql.functions import by_name
+from millpond.sql.measures import CELL, ELEMENTS, Size, bounds, is_null, makes_bytes, total
 from millpond.sql.spans import own_span
 from millpond.sql.trees import trees_in
 
@@ -31,31 +30,8 @@ _BYTES_ALONE = 5_000_000
 """The bytes that a statement without FROM may create."""
 _TIMES = 1_000
 """How often a value of a row may be copied into what is created from it."""
-_ELEMENTS = 100
-"""The number of elements that a list of a row is assumed to have."""
-_CELL = 16
 _EITHER = (exp.Case, exp.If, exp.Coalesce)
 _SCALAR = (exp.Predicate, exp.Connector, exp.Not)
-_LONG_UNITS = ("DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
-_WIDTH = re.compile(r"%[^a-zA-Z%]*?(\d{3,})")
-
-
-@dataclass(slots=True)
-class _Size:
-    """Represents a size: a number of bytes, plus a multiple of the value of each column."""
-
-    fixed: float = 0
-    cells: Counter[str] = field(default_factory=Counter)
-
-    def times(self, n: float) -> _Size:
-        cells: Counter[str] = Counter(
-            {name: int(min(count * n, 1 << 60)) for name, count in self.cells.items()}
-        )
-        return _Size(self.fixed * n, cells)
-
-    @property
-    def most(self) -> int:
-        return max(self.cells.values(), default=0)
 
 
 def check_growth(statements: Any, locate: Locate) -> None:
@@ -78,7 +54,7 @@ class _Measure:
         self._locate = locate
         self._levels: dict[int, list[float]] = {}
         self._listed: dict[int, dict[str, list[tuple[int, exp.Expr]]]] = {}
-        self._named: dict[int, _Size] = {}
+        self._named: dict[int, Size] = {}
 
     def check(self) -> None:
         trees = list(trees_in(self._value))
@@ -118,7 +94,7 @@ class _Measure:
         select = node.find_ancestor(exp.Select)
         level = self._levels.setdefault(id(select), [1, 0])
         level[0] += max(0, size.most - 1)
-        level[1] += 0 if isinstance(node, exp.DPipe) or grows == "joined" else size.fixed
+        level[1] += size.fixed if makes_bytes(grows) else 0
         factor, fixed = 1.0, 0.0
         for times, made in self._levels.values():
             factor, fixed = factor * times, fixed + made
@@ -136,7 +112,7 @@ class _Measure:
                 if around is not None
                 else []
             )
-            found *= max([_ELEMENTS, *(self.size(a).fixed / _CELL for a in lists)])
+            found *= max([ELEMENTS, *(self.size(a).fixed / CELL for a in lists)])
             inner = inner.find_ancestor(exp.Lambda)
         return found
 
@@ -147,32 +123,32 @@ class _Measure:
             if inner.expressions and self.size(inner.this).cells[first.lower()] > 1:
                 raise self._refused(inner.this)
 
-    def size(self, node: exp.Expr) -> _Size:
+    def size(self, node: exp.Expr) -> Size:
         """Returns an upper bound for the size of what a node creates."""
         if isinstance(node, exp.Literal):
-            return _Size(len(node.this) if node.is_string else _CELL)
+            return Size(len(node.this) if node.is_string else CELL)
         if isinstance(node, exp.Column | exp.Identifier):
             listed = self._before(node) if isinstance(node, exp.Column) and not node.table else None
-            return listed or _Size(0, Counter({node.name.lower(): 1}))
+            return listed or Size(0, Counter({node.name.lower(): 1}))
         if isinstance(node, exp.Query | exp.Subquery):
-            return _Size(0, Counter({"a query": 1}))
+            return Size(0, Counter({"a query": 1}))
         if isinstance(node, _SCALAR):
-            return _Size(_CELL)
+            return Size(CELL)
         grows = _growth(node)
         if callable(grows):
-            made: _Size = grows(self, node, arguments_of(node))
+            made: Size = grows(self, node, arguments_of(node))
             return made
         parts = [self.size(a) for a in node.iter_expressions() if not isinstance(a, exp.DataType)]
         if isinstance(node, _EITHER):
             cells: Counter[str] = Counter()
             for part in parts:
                 cells |= part.cells
-            return _Size(max((p.fixed for p in parts), default=0), cells)
+            return Size(max((p.fixed for p in parts), default=0), cells)
         if isinstance(node, exp.Lambda):
             return self.size(node.this)
-        return _sum(parts)
+        return total(parts)
 
-    def _before(self, node: exp.Column) -> _Size | None:
+    def _before(self, node: exp.Column) -> Size | None:
         """Returns the size of the column of the same SELECT list that a name may mean: an earlier one."""
         item: exp.Expr = node
         while item.parent is not None and not isinstance(item.parent, exp.Select):
@@ -196,14 +172,23 @@ class _Measure:
 
     def number(self, node: exp.Expr) -> float:
         """Returns an upper bound for a numeric argument. Raises NotSupported if the text does not determine one."""
-        found = _number(node)
-        if found is None:
+        return max(0.0, self._written(node, bounds(node)[1], "least(…, 1000)"))
+
+    def distance(self, node: exp.Expr) -> float:
+        """Returns an upper bound for how far a numeric argument is from 0. Raises NotSupported if there is none."""
+        low, high = bounds(node)
+        return self._written(node, max(-low, high), "greatest(0, least(…, 1000))")
+
+    def _written(self, node: exp.Expr, most: float, form: str) -> float:
+        if is_null(node):
+            return 0.0
+        if most == inf:
             raise NotSupported(
                 "over HTTP it must be written out how long this becomes",
-                hint="write a number, or least(…, 1000)",
+                hint=f"write a number, or {form}",
                 place=self._place(node),
             )
-        return max(0.0, found)
+        return most
 
     def _refused(self, node: exp.Expr) -> NotSupported:
         return NotSupported(
@@ -222,120 +207,7 @@ class _Measure:
         return self._value.place if isinstance(self._value, st.Statement) else None
 
 
-def _sum(parts: Sequence[_Size]) -> _Size:
-    cells: Counter[str] = Counter()
-    for part in parts:
-        cells.update(part.cells)
-    return _Size(sum(p.fixed for p in parts), cells)
-
-
-def _number(node: exp.Expr) -> float | None:
-    if isinstance(node, exp.Literal):
-        try:
-            return float(node.this)
-        except ValueError:
-            return None
-    if isinstance(node, exp.Null):
-        return 0.0
-    if isinstance(node, exp.Paren | exp.Cast):
-        return _number(node.this)
-    if isinstance(node, exp.Neg):
-        found = _number(node.this)
-        return None if found is None else -found
-    if isinstance(node, exp.Add | exp.Sub | exp.Mul):
-        left, right = _number(node.this), _number(node.expression)
-        if left is None or right is None:
-            return None
-        return (
-            left + right
-            if isinstance(node, exp.Add)
-            else left - right
-            if isinstance(node, exp.Sub)
-            else left * right
-        )
-    if called(node) == "least":
-        known = [n for n in (_number(a) for a in arguments_of(node)) if n is not None]
-        return min(known, default=None)
-    return None
-
-
 def _growth(node: exp.Expr) -> Any:
     """Returns what the table of functions says about the size of a call; None if it is no larger than its arguments."""
     row = by_name().get(called(node) or "")
     return None if row is None else row.grows
-
-
-# Measures of functions whose result may be larger than all of their arguments together.
-
-
-def repeated(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
-    if len(given) < 2:
-        return _Size()
-    size = m.size(given[0])
-    return _Size(max(size.fixed, 1), size.cells).times(m.number(given[1]))
-
-
-def spaces(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
-    return _Size(m.number(given[0])) if given else _Size()
-
-
-def padded(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
-    return _Size(4 * m.number(given[1])) if len(given) > 1 else _Size()
-
-
-def filled(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
-    if len(given) < 2:
-        return _Size()
-    size = m.size(given[0])
-    return _Size(max(size.fixed, _CELL), size.cells).times(m.number(given[1]))
-
-
-def stacked(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
-    """Measures STACK: a number of rows, each of which is counted."""
-    return _Size(_CELL * m.number(given[0])) if given else _Size()
-
-
-def sequence(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
-    """Measures a sequence from one number to another, or one day to another; for days that are not literals, assumes a
-    size.
-    """
-    if len(given) < 2:
-        return _Size()
-    step = given[2] if len(given) > 2 else None
-    days = [_day(a) for a in given[:2]]
-    if isinstance(step, exp.Interval) or (step is None and any(d is not None for d in days)):
-        unit = step.args.get("unit") if isinstance(step, exp.Interval) else None
-        if unit is not None and unit.name.upper().rstrip("S") not in _LONG_UNITS:
-            return _Size(_CELL * m.number(given[0]))
-        known = [d for d in days if d is not None]
-        return _Size(_CELL * (abs(known[0] - known[1]) if len(known) == 2 else _ELEMENTS))
-    ends = [m.number(a) if _number(a) is None else _number(a) or 0.0 for a in given[:2]]
-    by = 1.0 if step is None else _number(step) or 1.0
-    return _Size(_CELL * abs((ends[1] - ends[0]) / by))
-
-
-def _day(node: exp.Expr) -> int | None:
-    """Returns the number of a day that is a literal."""
-    if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.this.is_string:
-        try:
-            return date.fromisoformat(node.this.this[:10]).toordinal()
-        except ValueError:
-            return None
-    return None
-
-
-def replaced(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
-    """Measures a replacement: each character, or each text of a given length, may become the replacement."""
-    if len(given) < 2:
-        return _Size()
-    size, by = m.size(given[0]), m.size(given[2]) if len(given) > 2 else _Size()
-    plain = called(node) == "replace" and isinstance(given[1], exp.Literal)
-    length = max(1, len(given[1].this)) if plain else 1
-    return size.times(max(1.0, (by.fixed + _ELEMENTS * by.most) / length))
-
-
-def formatted(m: _Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> _Size:
-    size = _sum([m.size(a) for a in given])
-    pattern = given[0] if given else None
-    widths = _WIDTH.findall(pattern.this) if isinstance(pattern, exp.Literal) else ()
-    return _Size(size.fixed + sum(float(w) for w in widths), size.cells)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from millpond.records import aggregates as few
+from millpond.sql import measures
 from millpond.sql.aggregate import parts
 from millpond.sql.functions._builders import arguments, ignoring_nulls, several
 from millpond.sql.functions.base import Aggregate, Function
@@ -78,7 +79,7 @@ FUNCTIONS: tuple[Function, ...] = (
         type=types.taking("boolean", BIGINT), duckdb=duckdb.count_if, node=exp.CountIf,
         keeps=parts.same(exp.Sum)),
     Aggregate("count_min_sketch", "A sketch of how often values come.",
-        "count_min_sketch(k, 0.5D, 0.5D, 1) IS NOT NULL", arity="4"),
+        "count_min_sketch(k, 0.5D, 0.5D, 1) IS NOT NULL", arity="4", grows=measures.counters),
     Aggregate("covar_pop", "The covariance of two numbers, of all values.", "covar_pop(k, d) = 1.25",
         arity="2", type=types.double("COVAR_POP"), duckdb=duckdb.of_doubles("covar_pop"), node=exp.CovarPop,
         keys=("this", "expression"), keeps=parts.related(lambda c: parts.divided(c[3], c[0], 0))),
@@ -103,7 +104,7 @@ FUNCTIONS: tuple[Function, ...] = (
     Aggregate("grouping_id", "The bits of grouping() of all grouping columns, as a number.",
         "SELECT max(i) = 1 FROM (SELECT grouping_id() AS i FROM t GROUP BY ROLLUP (g))", arity="any"),
     Aggregate("histogram_numeric", "A histogram of so many bars, as an array of structs.",
-        "size(histogram_numeric(d, 2)) = 2", arity="2"),
+        "size(histogram_numeric(d, 2)) = 2", arity="2", grows=measures.bars),
     Aggregate("kurtosis", "The kurtosis of the values.", "round(kurtosis(d), 2) = -1.36", arity="1",
         type=types.double("KURTOSIS"), node=exp.Kurtosis),
     Aggregate("last",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from millpond.sql import growth
+from millpond.sql import measures
 from millpond.sql.functions._builders import listed
 from millpond.sql.functions.base import Function
 from millpond.sql.render.duckdb import nested as duckdb
@@ -33,13 +33,13 @@ FUNCTIONS: tuple[Function, ...] = (
     Function("array_except", "The values of the first array that are not in the second, each once.",
         "array_except(array(1, 2), array(2)) = array(1)", arity="2"),
     Function("array_insert", "The array with a value inserted at a position, counted from 1.",
-        "array_insert(array(1, 3), 2, 2) = array(1, 2, 3)", arity="3"),
+        "array_insert(array(1, 3), 2, 2) = array(1, 2, 3)", arity="3", grows=measures.inserted),
     Function("array_intersect", "The values that are in both arrays, each once.",
         "array_intersect(array(1, 2), array(2, 3)) = array(2)", arity="2"),
     Function("array_join",
         "The texts of an array with a separator between them; NULLs are left out, or replaced by a third "
         "argument.", "array_join(array('a', 'b'), '-') = 'a-b'", arity="2-3", type=types.array_join,
-        duckdb=duckdb.joined, grows="joined"),
+        duckdb=duckdb.joined, grows=measures.glued),
     Function("array_max", "The greatest value of an array.", "array_max(array(1, 3, 2)) = 3", arity="1",
         type=types.of_array(types.ordered_element), duckdb=duckdb.array_max),
     Function("array_min", "The least value of an array.", "array_min(array(1, 3, 2)) = 1", arity="1",
@@ -51,7 +51,7 @@ FUNCTIONS: tuple[Function, ...] = (
     Function("array_remove", "The array without a value.", "array_remove(array(1, 2, 1), 1) = array(2)",
         arity="2", type=types.member(lambda a: a)),
     Function("array_repeat", "An array with a value n times.", "array_repeat('a', 2) = array('a', 'a')",
-        arity="2", grows=growth.filled),
+        arity="2", grows=measures.filled),
     Function("array_size", "How many elements an array has.", "array_size(array(1, 2)) = 2", arity="1",
         type=types.size, duckdb=duckdb.size),
     Function("array_sort",
@@ -80,7 +80,7 @@ FUNCTIONS: tuple[Function, ...] = (
     Function("get", "The element of an array at a position, counted from 0; NULL if there is none.",
         "get(array('a', 'b'), 1) = 'b'", takes="(any, int) ?", type=types.get, duckdb=duckdb.get),
     Function("sequence", "The values from one to another, optionally with a step, as an array.",
-        "sequence(1, 3) = array(1, 2, 3)", arity="2-3", grows=growth.sequence),
+        "sequence(1, 3) = array(1, 2, 3)", arity="2-3", grows=measures.sequence),
     Function("shuffle", "The array in an order by chance.", "size(shuffle(array(1, 2, 3))) = 3",
         kind="volatile", arity="1-2"),
     Function("size", "How many elements an array or a map has.", "size(array(1, 2)) = 2",
@@ -91,11 +91,12 @@ FUNCTIONS: tuple[Function, ...] = (
         "sort_array(array(3, 1, 2), FALSE) = array(3, 2, 1)", arity="1-2", type=types.sort_array,
         duckdb=duckdb.sort_array),
     Function("transform", "What a lambda gives for each element of an array.",
-        "transform(array(1, 2), x -> x * 10) = array(10, 20)", arity="2"),
+        "transform(array(1, 2), x -> x * 10) = array(10, 20)", arity="2", grows=measures.mapped),
     Function("try_element_at", "As element_at, but NULL for a missing position.",
         "try_element_at(array(1), 5) IS NULL", arity="2", type=types.element_at,
         duckdb=duckdb.element_at(safe=True)),
     Function("zip_with", "The results of a lambda for the elements of two arrays at the same positions.",
-        "zip_with(array(1, 2), array(10, 20), (x, y) -> x + y) = array(11, 22)", arity="3"),
+        "zip_with(array(1, 2), array(10, 20), (x, y) -> x + y) = array(11, 22)", arity="3",
+        grows=measures.mapped),
 )
 # fmt: on

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from millpond.sql import measures
 from millpond.sql.functions._builders import bare
 from millpond.sql.functions.base import Function
 from millpond.sql.render.duckdb import dates as duckdb
@@ -191,7 +192,8 @@ FUNCTIONS: tuple[Function, ...] = (
     Function("window",
         "Groups times into windows of a length. Millpond's own form is WINDOW TUMBLING and WINDOW HOPPING.",
         "SELECT max(n) = 2 FROM (SELECT count(*) AS n FROM VALUES (TIMESTAMP '2024-01-01 00:00:00'), "
-        "(TIMESTAMP '2024-01-01 00:01:00') AS v(ts) GROUP BY window(ts, '5 minutes'))", arity="2-4"),
+        "(TIMESTAMP '2024-01-01 00:01:00') AS v(ts) GROUP BY window(ts, '5 minutes'))", arity="2-4",
+        grows=measures.windows),
     Function("window_time", "The event time of a window of window(): the last microsecond before its end.", arity="1"),
     Function("year", "The year of a date.", "year(DATE '2024-05-06') = 2024", takes="(date) int",
         duckdb=duckdb.of_date("year({x})")),

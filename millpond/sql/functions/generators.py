@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from millpond.sql import growth
+from millpond.sql import measures
 from millpond.sql.functions._builders import explode_outer
 from millpond.sql.functions.base import Function, Generator
 from millpond.sql.resolve import generators as columns
@@ -35,7 +35,7 @@ FUNCTIONS: tuple[Function, ...] = (
     Generator("range", "A row for each whole number from one to another, which is left out.",
         "SELECT sum(id) = 3 FROM range(3)", arity="any"),
     Generator("stack", "The values in so many rows.", "SELECT count(*) = 2 FROM stack(2, 1, 'a', 2, 'b')",
-        arity="2+", grows=growth.stacked, columns=columns.stacked),
+        arity="2+", grows=measures.stacked, columns=columns.stacked),
     Generator("variant_explode", "A row for each element of a variant that is an array or object.",
         "SELECT count(*) = 2 FROM variant_explode(parse_json('[1, 2]'))", arity="any"),
     Generator("variant_explode_outer", "As variant_explode, but a row of NULL where there is nothing.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from millpond.sql import measures
 from millpond.sql.functions.base import Aggregate, Function
 
 # fmt: off
@@ -41,12 +42,14 @@ FUNCTIONS: tuple[Function, ...] = (
     Function("schema_of_xml", "The schema of an XML text.", "schema_of_xml('<r><a>1</a></r>') LIKE 'STRUCT%'",
         arity="1-2", outside=(1, "rowvalidationxsdpath")),
     Function("to_avro", "A value as an Avro record.", arity="1-2"),
-    Function("to_csv", "A struct as a line of CSV.", "to_csv(struct(1, 'a')) = '1,a'", arity="1-2"),
-    Function("to_json", "A value as a JSON text.", "to_json(named_struct('a', 1)) = '{\"a\":1}'", arity="1-2"),
+    Function("to_csv", "A struct as a line of CSV.", "to_csv(struct(1, 'a')) = '1,a'", arity="1-2",
+        grows=measures.written_as(2)),
+    Function("to_json", "A value as a JSON text.", "to_json(named_struct('a', 1)) = '{\"a\":1}'", arity="1-2",
+        grows=measures.written_as(6)),
     Function("to_variant_object", "A struct, map or array as a variant.",
         "variant_get(to_variant_object(named_struct('a', 1)), '$.a', 'int') = 1", arity="1"),
     Function("to_xml", "A struct as an XML text.", "to_xml(named_struct('a', 1)) LIKE '%<a>1</a>%'",
-        arity="1-2"),
+        arity="1-2", grows=measures.written_as(6)),
     Function("try_parse_json", "As parse_json, but NULL for what is no JSON.", "try_parse_json('{') IS NULL",
         arity="1"),
     Function("try_parse_url", "As parse_url, but NULL for what is no URL.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from millpond.sql import measures
 from millpond.sql.functions._builders import listed, named_struct
 from millpond.sql.functions.base import Function
 from millpond.sql.render.duckdb import nested as duckdb
@@ -30,7 +31,7 @@ FUNCTIONS: tuple[Function, ...] = (
     Function("map_values", "The values of a map, as an array.", "map_values(map('a', 1)) = array(1)",
         arity="1", type=types.map_values, duckdb=duckdb.map_part("map_values")),
     Function("map_zip_with", "What a lambda gives for each key and its values in two maps.",
-        "map_zip_with(map('a', 1), map('a', 2), (k, x, y) -> x + y)['a'] = 3", arity="3"),
+        "map_zip_with(map('a', 1), map('a', 2), (k, x, y) -> x + y)['a'] = 3", arity="3", grows=measures.mapped),
     Function("named_struct", "A struct of names and values, given in turn.",
         "named_struct('a', 1, 'b', 2).b = 2", arity="even", type=types.struct, duckdb=duckdb.struct,
         node=exp.Struct, build=named_struct, grows="joined"),
@@ -40,8 +41,9 @@ FUNCTIONS: tuple[Function, ...] = (
         "struct(1, 'a').col2 = 'a'", arity="any", type=types.struct, duckdb=duckdb.struct, node=exp.Struct,
         build=listed(exp.Struct), grows="joined"),
     Function("transform_keys", "The map with what a lambda of key and value gives as keys.",
-        "map_keys(transform_keys(map('a', 1), (k, v) -> upper(k))) = array('A')", arity="2"),
+        "map_keys(transform_keys(map('a', 1), (k, v) -> upper(k))) = array('A')", arity="2",
+        grows=measures.mapped),
     Function("transform_values", "The map with what a lambda of key and value gives as values.",
-        "transform_values(map('a', 1), (k, v) -> v + 1)['a'] = 2", arity="2"),
+        "transform_values(map('a', 1), (k, v) -> v + 1)['a'] = 2", arity="2", grows=measures.mapped),
 )
 # fmt: on

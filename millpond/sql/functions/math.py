@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from millpond.sql import measures
 from millpond.sql.functions._builders import binary, negated
 from millpond.sql.functions.base import Function
 from millpond.sql.render.duckdb import arithmetic as duckdb_arithmetic
@@ -31,11 +32,12 @@ FUNCTIONS: tuple[Function, ...] = (
     Function("bit_get", "The bit at a position of an integer, counted from 0 on the right.", "bit_get(5, 2) = 1",
         also=("getbit",), takes="(integral, int) tinyint"),
     Function("bround", "The number rounded to so many digits; halves go to the even neighbour.",
-        "bround(2.5, 0) = 2", arity="1-2", type=types.rounded),
+        "bround(2.5, 0) = 2", arity="1-2", type=types.rounded, grows=measures.digits),
     Function("cbrt", "The cube root.", "round(cbrt(27), 9) = 3", takes="(double) double",
         duckdb=duckdb.doubles("cbrt({x})")),
     Function("ceil", "The least whole number that is not below, or the least with so many digits.",
-        "ceil(1.2) = 2", also=("ceiling",), arity="1-2", type=types.whole, duckdb=duckdb.whole("ceil")),
+        "ceil(1.2) = 2", also=("ceiling",), arity="1-2", type=types.whole, duckdb=duckdb.whole("ceil"),
+        grows=measures.digits),
     Function("conv", "A number, written as text, from one base to another.", "conv('ff', 16, 10) = '255'",
         takes="(string, int, int) string"),
     Function("cos", "The cosine of an angle in radians.", "cos(0) = 1", takes="(double) double",
@@ -55,7 +57,8 @@ FUNCTIONS: tuple[Function, ...] = (
     Function("factorial", "The factorial of an integer from 0 to 20; else NULL.", "factorial(5) = 120",
         takes="(int) bigint"),
     Function("floor", "The greatest whole number that is not above, or the greatest with so many digits.",
-        "floor(-1.2) = -2", arity="1-2", type=types.whole, duckdb=duckdb.whole("floor")),
+        "floor(-1.2) = -2", arity="1-2", type=types.whole, duckdb=duckdb.whole("floor"),
+        grows=measures.digits),
     Function("hypot", "The length of the hypotenuse of two legs.", "hypot(3, 4) = 5",
         takes="(double, double) double"),
     Function("isnan", "Whether a number is NaN.", "isnan(DOUBLE('NaN'))", takes="(double|float) boolean",
@@ -88,7 +91,7 @@ FUNCTIONS: tuple[Function, ...] = (
     Function("rint", "The nearest whole number, as a DOUBLE; halves go to the even neighbour.",
         "rint(2.6) = 3", takes="(double) double"),
     Function("round", "The number rounded to so many digits; halves go away from zero.", "round(2.5) = 3",
-        arity="1-2", type=types.rounded, duckdb=duckdb.rounded),
+        arity="1-2", type=types.rounded, duckdb=duckdb.rounded, grows=measures.digits),
     Function("sec", "The secant of an angle in radians.", "sec(0) = 1", takes="(double) double"),
     Function("shiftleft", "The integer with its bits moved to the left.", "shiftleft(1, 3) = 8",
         takes="(int|bigint, int) 1"),

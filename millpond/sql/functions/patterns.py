@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from millpond.sql import growth
+from millpond.sql import measures
 from millpond.sql.functions.base import Function
 from millpond.sql.render.duckdb import patterns as duckdb
 from millpond.sql.typing import functions as types
@@ -32,7 +32,7 @@ FUNCTIONS: tuple[Function, ...] = (
     Function("regexp_replace",
         "The text with every match of a regular expression replaced; $1 is its first group.",
         "regexp_replace('a1b22', '[0-9]+', '#') = 'a#b#'", takes="(string, string, string[, int]) ?",
-        type=types.regexp_replace, duckdb=duckdb.regexp_replace, grows=growth.replaced),
+        type=types.regexp_replace, duckdb=duckdb.regexp_replace, grows=measures.replaced),
     Function("regexp_substr", "The first match of a regular expression; NULL if there is none.",
         "regexp_substr('ab12', '[0-9]+') = '12'", takes="(string, string) string"),
     Function("split", "The parts of a text between the matches of a regular expression, as an array.",

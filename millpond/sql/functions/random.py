@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from millpond.sql import measures
 from millpond.sql.functions.base import Function
 from millpond.sql.typing.coercion import DOUBLE, STRING
 from millpond.sql.typing.rule import always
@@ -15,7 +16,7 @@ FUNCTIONS: tuple[Function, ...] = (
     Function("randn", "A number by chance, of the normal distribution; a seed can be given.",
         "randn() IS NOT NULL", kind="volatile", arity="0-1", type=always(DOUBLE)),
     Function("randstr", "A text by chance, of so many characters.", "length(randstr(5)) = 5", kind="volatile",
-        arity="1-2"),
+        arity="1-2", grows=measures.spaces),
     Function("spark_partition_id", "The number of Spark's partition.", "spark_partition_id() >= 0",
         kind="volatile", arity="0"),
     Function("uniform", "A number by chance between two.", "uniform(1, 5) BETWEEN 1 AND 5", kind="volatile",
