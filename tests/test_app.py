@@ -353,6 +353,27 @@ def test_use_after_close() -> None:
     assert "closed" in repr(app)
 
 
+def test_a_query_that_runs_does_not_keep_an_app_open(tmp_state: Path) -> None:
+    """It ends by itself; the app is closed, with its journal, and its directory is free."""
+    begun, over = threading.Event(), threading.Event()
+    with App("CREATE TABLE t (id BIGINT)", state=tmp_state) as app:
+
+        @app.function
+        def held(x: int) -> int:
+            begun.set()
+            over.wait(60)
+            return x
+
+        app.sql("INSERT INTO t VALUES (7)")
+        thread = threading.Thread(target=lambda: app.sql("SELECT held(id) AS x FROM t").rows())
+        thread.start()
+        assert begun.wait(60)
+    with App(state=tmp_state) as app:
+        assert len(app.table("t")) == 1
+    over.set()
+    thread.join()
+
+
 @pytest.mark.slow
 def test_three_hundred_apps_one_after_another() -> None:
     before = threading.active_count()

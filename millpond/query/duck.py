@@ -7,6 +7,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -211,9 +212,13 @@ class Duck:
             return _read(reader)
 
     def close(self) -> None:
+        """Closes the database. One in which queries of other threads run ends with the last of them."""
+        import duckdb
+
         with self._lock:
             if self._root is not None:
-                self._root.close()
+                with suppress(duckdb.ResourceInUseException):
+                    self._root.close()
             self._forget()
 
     def _replace(self, root: duckdb.DuckDBPyConnection) -> None:

@@ -269,3 +269,60 @@ def test_the_time_to_parse_grows_with_the_text_and_no_faster() -> None:
 
     seconds(10)
     assert min(seconds(200) for _ in range(2)) < 25 * min(seconds(20) for _ in range(3))
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("SELECT a FROM t LIMIT 1 ^PERCENT^", "PERCENT"),
+        ("SELECT a FROM t LIMIT 1 ^WITH^ TIES", "WITH"),
+        ("SELECT a FROM t LIMIT 1 ^ROWS^ ONLY", "ROWS"),
+        ("SELECT * ^ILIKE^ 'a' FROM t", "ILIKE"),
+        ("SELECT SUM(a) OVER (ORDER BY b ROWS 1 PRECEDING ^EXCLUDE^ TIES) FROM t", "EXCLUDE"),
+        (
+            "SELECT SUM(a) OVER (ORDER BY b ROWS BETWEEN 1 PRECEDING AND CURRENT ROW ^EXCLUDE^ TIES) FROM t",
+            "EXCLUDE",
+        ),
+        ("SELECT SUM(a) OVER (ORDER BY b ^GROUPS^ BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t", "GROUPS"),
+        ("SELECT SUM(a) OVER (ORDER BY b ^GROUPS^ 1 PRECEDING) FROM t", "GROUPS"),
+    ],
+)
+def test_words_of_other_dialects_are_not_left_out(text: str, word: str) -> None:
+    before, _, after = text.split("^")
+    (error,) = parse(before + word + after).errors
+    assert f'"{word}" is not expected here' in error.message
+    assert error.column == len(before) + 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT SUM({}), coalesce({}, 1), greatest(1, {}) FROM t",
+        "SELECT SUM({} * 2), MAX({} IS NULL), MAX({} = 1), SUM({} / 2), COUNT(DISTINCT {}) FROM t",
+        "SELECT {} = 1, {} IS NULL FROM t",
+        "SELECT SUM({}) OVER (PARTITION BY {}) FROM t",
+    ],
+)
+def test_all_is_a_name_where_nothing_follows_that_it_could_be_about(text: str) -> None:
+    plain, quoted = (parse(text.replace("{}", name)).require()[0] for name in ("all", "`all`"))
+    assert isinstance(plain, s.Select) and isinstance(quoted, s.Select)
+    assert _columns(plain) == _columns(quoted) and _columns(plain).count("all") == text.count("{}")
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT COUNT(ALL *) FROM t", "SELECT SUM(ALL +1) FROM t", "SELECT ALL * FROM t"]
+)
+def test_all_is_a_word_elsewhere(text: str) -> None:
+    (found,) = parse(text).require()
+    assert isinstance(found, s.Select) and not _columns(found)
+
+
+def _columns(select: s.Select) -> list[str]:
+    return [c.name for c in select.query.expression.find_all(exp.Column)]
+
+
+@pytest.mark.parametrize("text", ["r'a\\n' 'b'", "'a\\\\' r'nb'", "r'a\\' 'n' r\"b\""])
+def test_adjacent_texts_are_one(text: str) -> None:
+    (found,) = parse(f"SELECT {text} AS x, upper({text}) AS y").require()
+    assert isinstance(found, s.Select)
+    assert [e.name for e in found.query.expression.find_all(exp.Literal)] == ["a\\nb"] * 2

@@ -29,6 +29,21 @@ _OF_QUERIES: dict[TokenType, type[exp.Expr]] = {
     TokenType.SOME: exp.Any,
     TokenType.ALL: exp.All,
 }
+_TEXTS = (TokenType.STRING, TokenType.RAW_STRING)
+_AFTER_NAME = (
+    TokenType.IS,
+    TokenType.IN,
+    TokenType.BETWEEN,
+    TokenType.LIKE,
+    TokenType.SLASH,
+    TokenType.MOD,
+    TokenType.DPIPE,
+    TokenType.AMP,
+    TokenType.PIPE,
+    TokenType.CARET,
+    TokenType.DCOLON,
+)
+"""What cannot begin an expression."""
 _COMPARISONS = (TokenType.EQ, TokenType.NEQ, TokenType.GT, TokenType.GTE, TokenType.LT, TokenType.LTE)
 
 
@@ -146,12 +161,38 @@ class QueryParser(WindowParser):
         return self.expression(made(this=query))
 
     def _parse_primary(self) -> exp.Expr | None:
-        """Joins adjacent strings into one string."""
+        """Joins adjacent strings, raw ones too, into one string."""
         first = self._curr
         found = super()._parse_primary()
-        if isinstance(found, exp.Concat):
-            return exp.Literal.string("".join(e.name for e in found.expressions)).update_positions(first)
-        return found
+        texts = [e.name for e in found.expressions] if isinstance(found, exp.Concat) else []
+        if isinstance(found, exp.Literal) and first and first.token_type in _TEXTS:
+            texts = [found.name]
+        while texts and self._match_set(_TEXTS):
+            texts.append(self._prev.text)
+        return exp.Literal.string("".join(texts)).update_positions(first) if len(texts) > 1 else found
+
+    def _parse_atom(self) -> exp.Expr | None:
+        following = self.peek(1)
+        adjacent = self._curr.token_type in _TEXTS and following and following.token_type in _TEXTS
+        return None if adjacent else super()._parse_atom()
+
+    def _parse_lambda(self, alias: bool = False) -> exp.Expr | None:
+        """Parses an argument. ALL before something that begins no expression is the name of a column."""
+        word, following, third = self._curr, self.peek(1), self.peek(2)
+        if word and following and word.token_type == TokenType.ALL:
+            star = following.token_type == TokenType.STAR and third and third.token_type != TokenType.R_PAREN
+            if star or following.token_type in (*_ENDS_NAME, *_COMPARISONS, *_AFTER_NAME):
+                word.token_type = TokenType.VAR
+        return super()._parse_lambda(alias)
+
+    def _parse_star_ops(self) -> exp.Expr | None:
+        if self.at_token(TokenType.ILIKE):
+            self.fail_unexpected()
+        return super()._parse_star_ops()
+
+    def _parse_limit_options(self) -> exp.LimitOptions | None:
+        """Parses nothing: what would follow LIMIT 10 (PERCENT, WITH TIES) is not known."""
+        return None
 
     def _parse_star_op(self, *keywords: str) -> list[exp.Expr] | None:
         if self._curr and self._curr.text.upper() in keywords:
@@ -244,7 +285,7 @@ class QueryParser(WindowParser):
 
     def _parse_select(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
         before, self._joining = self._joining, False
-        self._name_all(_ENDS_NAME)
+        self._name_all((*_ENDS_NAME, *_COMPARISONS, *_AFTER_NAME))
         try:
             return super()._parse_select(*args, **kwargs)
         finally:
