@@ -272,29 +272,6 @@ def test_the_time_to_parse_grows_with_the_text_and_no_faster() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "word"),
-    [
-        ("SELECT a FROM t LIMIT 1 ^PERCENT^", "PERCENT"),
-        ("SELECT a FROM t LIMIT 1 ^WITH^ TIES", "WITH"),
-        ("SELECT a FROM t LIMIT 1 ^ROWS^ ONLY", "ROWS"),
-        ("SELECT * ^ILIKE^ 'a' FROM t", "ILIKE"),
-        ("SELECT SUM(a) OVER (ORDER BY b ROWS 1 PRECEDING ^EXCLUDE^ TIES) FROM t", "EXCLUDE"),
-        (
-            "SELECT SUM(a) OVER (ORDER BY b ROWS BETWEEN 1 PRECEDING AND CURRENT ROW ^EXCLUDE^ TIES) FROM t",
-            "EXCLUDE",
-        ),
-        ("SELECT SUM(a) OVER (ORDER BY b ^GROUPS^ BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t", "GROUPS"),
-        ("SELECT SUM(a) OVER (ORDER BY b ^GROUPS^ 1 PRECEDING) FROM t", "GROUPS"),
-    ],
-)
-def test_words_of_other_dialects_are_not_left_out(text: str, word: str) -> None:
-    before, _, after = text.split("^")
-    (error,) = parse(before + word + after).errors
-    assert f'"{word}" is not expected here' in error.message
-    assert error.column == len(before) + 1
-
-
-@pytest.mark.parametrize(
     "text",
     [
         "SELECT SUM({}), coalesce({}, 1), greatest(1, {}) FROM t",

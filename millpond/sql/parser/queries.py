@@ -30,7 +30,9 @@ _OF_QUERIES: dict[TokenType, type[exp.Expr]] = {
     TokenType.ALL: exp.All,
 }
 _TEXTS = (TokenType.STRING, TokenType.RAW_STRING)
+_COMPARISONS = (TokenType.EQ, TokenType.NEQ, TokenType.GT, TokenType.GTE, TokenType.LT, TokenType.LTE)
 _AFTER_NAME = (
+    *_COMPARISONS,
     TokenType.IS,
     TokenType.IN,
     TokenType.BETWEEN,
@@ -44,7 +46,6 @@ _AFTER_NAME = (
     TokenType.DCOLON,
 )
 """What cannot begin an expression."""
-_COMPARISONS = (TokenType.EQ, TokenType.NEQ, TokenType.GT, TokenType.GTE, TokenType.LT, TokenType.LTE)
 
 
 @dataclass
@@ -177,22 +178,8 @@ class QueryParser(WindowParser):
         return None if adjacent else super()._parse_atom()
 
     def _parse_lambda(self, alias: bool = False) -> exp.Expr | None:
-        """Parses an argument. ALL before something that begins no expression is the name of a column."""
-        word, following, third = self._curr, self.peek(1), self.peek(2)
-        if word and following and word.token_type == TokenType.ALL:
-            star = following.token_type == TokenType.STAR and third and third.token_type != TokenType.R_PAREN
-            if star or following.token_type in (*_ENDS_NAME, *_COMPARISONS, *_AFTER_NAME):
-                word.token_type = TokenType.VAR
+        self._name_all(0, (*_ENDS_NAME, *_AFTER_NAME, TokenType.STAR))
         return super()._parse_lambda(alias)
-
-    def _parse_star_ops(self) -> exp.Expr | None:
-        if self.at_token(TokenType.ILIKE):
-            self.fail_unexpected()
-        return super()._parse_star_ops()
-
-    def _parse_limit_options(self) -> exp.LimitOptions | None:
-        """Parses nothing: what would follow LIMIT 10 (PERCENT, WITH TIES) is not known."""
-        return None
 
     def _parse_star_op(self, *keywords: str) -> list[exp.Expr] | None:
         if self._curr and self._curr.text.upper() in keywords:
@@ -203,15 +190,16 @@ class QueryParser(WindowParser):
                 self.fail_unexpected()
         return super()._parse_star_op(*keywords)
 
-    def _name_all(self, ends: Collection[TokenType]) -> None:
-        """Makes ALL after SELECT or GROUP BY the name of a column, if one of these tokens follows."""
-        word, following = self.peek(1), self.peek(2)
+    def _name_all(self, at: int, ends: Collection[TokenType]) -> None:
+        """Makes ALL before SELECT, GROUP BY or an argument the name of a column, if one of these tokens follows."""
+        word, following, third = self.peek(at), self.peek(at + 1), self.peek(at + 2)
         if word and following and word.token_type == TokenType.ALL and following.token_type in ends:
-            word.token_type = TokenType.VAR
+            if following.token_type != TokenType.STAR or (third and third.token_type != TokenType.R_PAREN):
+                word.token_type = TokenType.VAR
 
     def _parse_group(self, skip_group_by_token: bool = False) -> exp.Group | None:
         if self.at_token(TokenType.GROUP_BY):
-            self._name_all((TokenType.COMMA,))
+            self._name_all(1, (TokenType.COMMA,))
             every = self.peek(1)
             if every is not None and every.token_type == TokenType.ALL:
                 # It is alone. sqlglot would read UNION (…) after it as a call to group by.
@@ -285,7 +273,7 @@ class QueryParser(WindowParser):
 
     def _parse_select(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
         before, self._joining = self._joining, False
-        self._name_all((*_ENDS_NAME, *_COMPARISONS, *_AFTER_NAME))
+        self._name_all(1, (*_ENDS_NAME, *_AFTER_NAME))
         try:
             return super()._parse_select(*args, **kwargs)
         finally:

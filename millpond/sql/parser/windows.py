@@ -25,16 +25,6 @@ _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s+([a-z]+)", re.IGNORECASE)
 
 
 class WindowParser(OperatorParser):
-    def _parse_window_spec(self) -> dict[str, str | exp.Expr | None]:
-        """Parses an end of a frame of ROWS or RANGE; there are no others, and nothing is excluded from them."""
-        word = self._tokens[self._index - (2 if self._prev.token_type == TokenType.BETWEEN else 1)]
-        if word.text.upper() == "GROUPS":
-            self.fail('"GROUPS" is not expected here', word, hint="frames are ROWS and RANGE")
-        found = super()._parse_window_spec()
-        if self.at_words("EXCLUDE"):
-            self.fail_unexpected()
-        return found
-
     def _at_stream_window(self) -> bool:
         kind, paren = self.peek(1), self.peek(2)
         return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from millpond.errors import SqlError, UnknownName
+from millpond.errors import NotSupported, SqlError, UnknownName
 from millpond.sql.grouping import contains_aggregate, contains_window, grouping_keys, keys_of
 from millpond.sql.resolve.context import Columns, Context
 from millpond.sql.resolve.expressions import Expressions
@@ -223,6 +223,10 @@ class Clauses:
             clause = node.args.get(key)
             if clause is None:
                 continue
+            for word, given in (clause.args.get("limit_options") or exp.LimitOptions()).args.items():
+                if given:
+                    shown = word.replace("_", " ").upper()
+                    self._context.add(NotSupported(f"{shown} after LIMIT is not supported"), clause)
             self._expressions.children(clause, Scope(None))
             value = clause.expression
             if isinstance(value, exp.Neg | exp.Null | exp.Column) or (

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from sqlglot import exp
 
 from millpond.errors import NotSupported, Place, SqlError, TypeMismatch
@@ -183,6 +184,8 @@ class Resolver:
                     right,
                 )
             columns.append((out, both))
+        if node.args.get("distinct") or not isinstance(node, exp.Union):
+            self._refuse_maps(name, columns, node)
         self._clauses.limits(node, scope)
         return self._clauses.order_by(node, Scope(outer), columns, []), columns
 
@@ -222,12 +225,24 @@ class Resolver:
         distinct = node.args.get("distinct")
         if distinct is not None and distinct.args.get("on"):
             self._context.add(NotSupported("DISTINCT ON is not supported"), distinct)
+        if distinct is not None:
+            self._refuse_maps("DISTINCT", columns, node)
         made = self._clauses.order_by(node, scope, columns, outputs)
         if not self._context.errors:
             spell_keys(node, {i.view: i.relation.name for i in self._context.inputs})
             self._context.errors.extend(check_grouping(node, self._context.place))
             drop_unused_keys(node)
         return made, columns
+
+    def _refuse_maps(self, name: str, columns: Columns, node: exp.Expr) -> None:
+        """Adds an error for each column that has maps in it, which are not compared."""
+        for out, dtype in columns:
+            if dtype is not None and _has_map(dtype):
+                error = TypeMismatch(
+                    f'{name} does not compare maps, and column "{out}" is {type_name(dtype)}',
+                    hint="compare sort_array(map_entries(…))",
+                )
+                self._context.add(error, node)
 
     def _check_size(self, columns: Columns, node: exp.Select) -> None:
         """Raises for a SELECT with too many columns, or parts of a column: one that names those of another twice
@@ -251,6 +266,10 @@ class Resolver:
                         hint="name the fields that are needed",
                         place=self._context.place(node),
                     )
+
+
+def _has_map(dtype: pa.DataType) -> bool:
+    return pa.types.is_map(dtype) or any(_has_map(dtype.field(i).type) for i in range(dtype.num_fields))
 
 
 def _reads(query: exp.Expr, name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.errors import SqlError, UnknownName, did_you_mean
+from millpond.errors import NotSupported, SqlError, UnknownName, did_you_mean
 from millpond.sql.calls import called
 from millpond.sql.functions import wrong_number
 from millpond.sql.resolve.context import Context
@@ -93,6 +93,8 @@ def _resolved(column: Visible) -> exp.Expr:
 def excepted(context: Context, star: exp.Star, columns: list[Visible]) -> list[Visible]:
     """Returns the columns that EXCEPT removes from `*`."""
     found: list[Visible] = []
+    if star.args.get("ilike"):
+        context.add(NotSupported("ILIKE after * is not supported", hint="name the columns"), star)
     for named in star.args.get("except_") or ():
         table = named.table if isinstance(named, exp.Column) else ""
         mine = [

@@ -137,6 +137,10 @@ def _is_default(spec: exp.Expr) -> bool:
 
 
 def _check_frame(spec: exp.Expr, order: list[exp.Expr]) -> Iterator[SqlError]:
+    if _word(spec, "kind") not in ("ROWS", "RANGE"):
+        yield SqlError(f"a frame of {_word(spec, 'kind')} is not known", hint="frames are ROWS and RANGE")
+    if spec.args.get("exclude"):
+        yield SqlError("EXCLUDE in a frame is not known", hint="a frame has all rows between its bounds")
     if _word(spec, "start") == "UNBOUNDED" and _word(spec, "start_side") == "FOLLOWING":
         yield SqlError("a frame cannot begin behind the last row")
     if _word(spec, "end") == "UNBOUNDED" and _word(spec, "end_side") == "PRECEDING":
