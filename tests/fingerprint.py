@@ -64,7 +64,9 @@ def _kept(app: App) -> dict[str, Any]:
             repr((r.name, r.kind, r.schema, r.uri, r.running, r.live)) for r in app._runtime.catalog
         ),
         "indexes": sorted(repr(i) for i in app._runtime.catalog.indexes()),
-        "saved": sorted((e.id, e.text, repr(e.schema)) for e in app._runtime.saved.entries.values()),
+        "saved": sorted(
+            (e.id, e.text, repr(e.entry().data["schema"])) for e in app._runtime.saved.entries.values()
+        ),
         "journal": sorted(_entry(e) for e in journal.entries() if e.kind not in PASSING),
         "passing": sorted(_entry(e) for e in journal.entries() if e.kind in PASSING),
         "positions": sorted(repr(p) for p in journal.positions().values()),

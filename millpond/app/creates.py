@@ -26,7 +26,7 @@ from millpond.sql.checked import (
     CheckedView,
 )
 from millpond.sql.checked_commands import CheckedIndex
-from millpond.store.catalog import Saved
+from millpond.store.catalog import SavedRelation
 from millpond.store.undo import Undo
 from millpond.views.materialized_view import Views
 
@@ -90,7 +90,7 @@ class Creates:
         self.loader.end_loading(name)
         return Result(NOTHING, count=count)
 
-    def _fill(self, checked: CheckedTableAs, entry: Saved, undo: Undo) -> int:
+    def _fill(self, checked: CheckedTableAs, entry: SavedRelation, undo: Undo) -> int:
         """Starts to fill a declared table; returns how many rows it has already."""
         name, target = f"table:{checked.relation.name}", Target("table", checked.relation.name)
         plan = plan_statement(checked, name, target)

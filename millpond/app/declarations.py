@@ -20,7 +20,7 @@ from millpond.sql import statements as st
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked import Checked, CheckedCreate, CheckedTable
 from millpond.sql.identity import identity
-from millpond.store.catalog import Saved, saved, table_options, widths_of
+from millpond.store.catalog import SavedQuery, SavedRelation, saved, table_options, widths_of
 from millpond.store.dropped_tables import DroppedTables
 from millpond.store.query_states import QUERY_STATE
 from millpond.store.store import Store
@@ -44,7 +44,7 @@ class Declarations:
     take_back: Callable[[Relation], None]
     read_only: bool
 
-    def declare(self, checked: CheckedCreate, undo: Undo) -> Saved:
+    def declare(self, checked: CheckedCreate, undo: Undo) -> SavedRelation:
         """Declares a stream, table or view; returns its entry for the journal."""
         checked = self.with_types(checked)
         relation, journal = checked.relation, self.store.journal
@@ -72,24 +72,23 @@ class Declarations:
         self.publications.add(relation)
         self.catalog.add(relation)
 
-    def keep(self, entry: Saved, reads: Sequence[Relation]) -> None:
+    def keep(self, entry: SavedRelation | SavedQuery, reads: Sequence[Relation]) -> None:
         """Stores a statement, with the columns of its inputs: from now on a restart restores it."""
-        entry.claimed = True
         self.saved.add(entry)
         columns = self.columns.gather(reads)
         for found in columns:
             self.columns.note(found)
         if not self.read_only:
-            dropped = [(QUERY_STATE, entry.name)] if entry.kind == "query" and not self.text.in_file else []
+            dropped = (
+                [(QUERY_STATE, entry.name)] if isinstance(entry, SavedQuery) and not self.text.in_file else []
+            )
             self.store.journal.revise(Revision([entry.entry(), *columns], dropped))
         faults.reach("statement declared")
 
 
-def query_entry(name: str, checked: Checked) -> Saved | None:
+def query_entry(name: str, checked: Checked) -> SavedQuery | None:
     """Returns the journal entry of a running statement, so that it continues after a restart."""
     statement = checked.statement
     if not isinstance(statement, (*st.WRITES, st.Block)):
         return None
-    entry = Saved(name, "query", statement.text, identity(statement), None, {})
-    entry.widths = widths_of(checked)
-    return entry
+    return SavedQuery(name, statement.text, identity(statement), widths_of(checked))

@@ -11,7 +11,7 @@ from millpond.sql import statements as st
 from millpond.sql.catalog import Catalog, Index
 from millpond.sql.checked_commands import CheckedIndex
 from millpond.sql.identity import identity
-from millpond.store.catalog import Saved
+from millpond.store.catalog import SavedIndex
 from millpond.store.store import Store
 from millpond.store.undo import Undo, safely
 
@@ -32,7 +32,7 @@ class Indexes:
         undo.on_failure(partial(self.drop, index))
         self._open(index)
         faults.reach("index made")
-        entry = Saved(index.name, KIND, statement.text, identity(statement), None, {}, claimed=True)
+        entry = SavedIndex(index.name, statement.text, identity(statement))
         self._saved.add(entry)
         if not self._read_only:
             self._store.journal.put_entry(entry.entry())

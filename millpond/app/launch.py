@@ -25,7 +25,7 @@ from millpond.sql.catalog import Relation
 from millpond.sql.checked import CheckedBlock, CheckedInsert, CheckedRunnable, CheckedSelect, CheckedWrite
 from millpond.sql.joins import join_warnings
 from millpond.sql.querynames import made_name
-from millpond.store.catalog import Saved
+from millpond.store.catalog import SavedQuery, SavedRelation
 from millpond.store.query_states import DROPPED, QueryStates
 from millpond.store.store import Store
 from millpond.store.undo import Undo
@@ -94,7 +94,7 @@ class Launcher:
         plan: StatementPlan,
         checked: CheckedRunnable,
         undo: Undo,
-        entry: Saved | None,
+        entry: SavedRelation | SavedQuery | None,
         *,
         new: bool = True,
     ) -> None:

@@ -31,7 +31,7 @@ from millpond.sql.blocks import grouped
 from millpond.sql.catalog import Catalog
 from millpond.sql.checked import CheckedCapture, CheckedStream, CheckedWrite
 from millpond.sql.parse import parse
-from millpond.store.catalog import Saved, options_of, relation_of
+from millpond.store.catalog import Saved, SavedIndex, SavedQuery, SavedRelation, options_of, relation_of
 from millpond.store.dropped_tables import LEAVING, DroppedTables
 from millpond.store.query_states import QUERY_STATE, QueryStates
 from millpond.store.store import Store
@@ -88,19 +88,20 @@ class Restorer:
                 continue
             entry = Saved.of(raw)
             self.saved.restore(entry)
-            if entry.kind == "index":
+            if isinstance(entry, SavedIndex):
                 self.indexes.restore(parse(entry.text).require()[0])
-            elif entry.kind != "query":
+            elif isinstance(entry, SavedRelation):
                 parsed = parse(entry.text)
                 self.declarations.open(relation_of(entry, parsed), options_of(entry, parsed))
         if self.read_only:
             return
         self.dropped_tables.finish()
         with self.connectors.hasty():
-            for entry in list(self.saved.entries.values()):
-                self._resume(entry)
+            for known in list(self.saved.entries.values()):
+                if isinstance(known, SavedRelation | SavedQuery):
+                    self._resume(known)
 
-    def _resume(self, entry: Saved) -> None:
+    def _resume(self, entry: SavedRelation | SavedQuery) -> None:
         """Continues a restored statement: an interrupted load, or a pipeline. One that cannot stays as it was."""
         try:
             self.go_on(entry)
@@ -110,13 +111,13 @@ class Restorer:
             else:
                 self._stall(entry, error)
 
-    def _failed(self, entry: Saved, error: Error) -> None:
+    def _failed(self, entry: SavedRelation | SavedQuery, error: Error) -> None:
         """Records that what fills a table could not continue: the table stays, and a failed source is retried."""
         self._stays(entry.name, self.secrets.mask(error.message))
         if isinstance(error, SourceError):
             self.followers.add(entry.name.lower(), Revival(self, entry))
 
-    def _stall(self, entry: Saved, error: Error) -> None:
+    def _stall(self, entry: SavedRelation | SavedQuery, error: Error) -> None:
         """Records that a query, or what fills a stream, could not continue: it is retried if the error may pass, or on
         request.
         """
@@ -132,16 +133,17 @@ class Restorer:
 
         self.runner.starter.stall(_query_of(entry), entry.text, error, again)
 
-    def go_on(self, entry: Saved) -> None:
+    def go_on(self, entry: SavedRelation | SavedQuery) -> None:
         """Continues a statement, or raises why it cannot."""
         parsed = parse(entry.text)
         self.secrets.remember(parsed.script)
         statement = grouped(parsed.require())[0]
         query = getattr(statement, "query", None)
         connected = isinstance(statement, st.CreateStream) and query is None
-        if entry.kind in ("view", "index") or (query is None and not connected and entry.kind != "query"):
+        if entry.kind == "view" or (query is None and not connected and not isinstance(entry, SavedQuery)):
             return
-        if isinstance(statement, st.CreateTable | st.CreateView) and entry.options.get("refresh") == "once":
+        options = entry.options if isinstance(entry, SavedRelation) else {}
+        if isinstance(statement, st.CreateTable | st.CreateView) and options.get("refresh") == "once":
             target = self.catalog.find(entry.name)
             if target is not None and self.table_loads.keep_loaded(_query_of(entry), target, statement):
                 return
@@ -169,7 +171,7 @@ class Restorer:
         known = self.loads.get(table.lower()) or Load("unknown", "its source")
         self.loads[table.lower()] = replace(known, error=f"it stays as it was: {why}")
 
-    def _resume_checked(self, entry: Saved, checked: CheckedWrite, undo: Undo) -> None:
+    def _resume_checked(self, entry: SavedRelation | SavedQuery, checked: CheckedWrite, undo: Undo) -> None:
         checked = self.with_types(checked)
         name = _query_of(entry)
         target = self.launcher.target(checked, name)
@@ -197,7 +199,7 @@ class Revival:
 
     reads = ()
 
-    def __init__(self, restorer: Restorer, entry: Saved):
+    def __init__(self, restorer: Restorer, entry: SavedRelation | SavedQuery):
         self._restorer = restorer
         self._entry = entry
         self.settled = True
@@ -222,5 +224,5 @@ class Revival:
         return
 
 
-def _query_of(entry: Saved) -> str:
+def _query_of(entry: SavedRelation | SavedQuery) -> str:
     return entry.name if entry.kind == "query" else f"{entry.kind}:{entry.name}"

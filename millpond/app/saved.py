@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millpond.store.catalog import Saved
+from millpond.store.catalog import Saved, SavedQuery, SavedRelation
 
 
 class SavedStatements:
@@ -24,6 +24,16 @@ class SavedStatements:
     def get(self, name: str) -> Saved | None:
         """Returns the entry of an id, whatever its case."""
         return self.entries.get(name.lower())
+
+    def relation(self, name: str) -> SavedRelation | None:
+        """Returns the entry of a stream, table or view, by its id."""
+        found = self.get(name)
+        return found if isinstance(found, SavedRelation) else None
+
+    def query(self, name: str) -> SavedQuery | None:
+        """Returns the entry of a running statement, by its name."""
+        found = self.get(f"query:{name}")
+        return found if isinstance(found, SavedQuery) else None
 
     def forget(self, name: str) -> None:
         self.entries.pop(name.lower(), None)

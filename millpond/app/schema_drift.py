@@ -27,7 +27,7 @@ from millpond.sql.blocks import grouped
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked import CheckedInsert, CheckedTableAs, CheckedWrite
 from millpond.sql.parse import parse
-from millpond.store.catalog import Saved, widths_of
+from millpond.store.catalog import SavedQuery, SavedRelation, widths_of
 from millpond.store.store import Store
 from millpond.types import Schema
 from millpond.views.live_view import LiveView
@@ -93,7 +93,7 @@ class SchemaDrift:
 
     def follow_sources(self, plan: LoadPlan, sources: Iterable[Relation]) -> LoadPlan | None:
         """Returns the plan of a table over sources that now have more columns; None if it stays as it was."""
-        entry, table = self._saved.get(plan.name), self._catalog.find(plan.target.name)
+        entry, table = self._saved.relation(plan.name), self._catalog.find(plan.target.name)
         if entry is None or table is None:
             return None
         for relation in sources:
@@ -114,7 +114,7 @@ class SchemaDrift:
         wanted = checked.changes.schema
         if wanted == table.schema:
             return True
-        entry = self._saved.get(f"table:{table.name}")
+        entry = self._saved.relation(f"table:{table.name}")
         backend = self._store.backend(table.name)
         fits = all(wanted.find(c.name) == c for c in table.schema) and wanted.key == table.schema.key
         if (
@@ -160,7 +160,7 @@ class SchemaDrift:
 
     def _follow_view(self, view: LiveView) -> None:
         """Adds new columns of a table to a view over it, if the view's query reads all columns."""
-        entry, plan, schema = self._saved.get(view.plan.name), None, view.schema
+        entry, plan, schema = self._saved.relation(view.plan.name), None, view.schema
         if entry is not None:
             checked = self._checked(entry)
             table = self._catalog.find(view.plan.target.name)
@@ -174,17 +174,17 @@ class SchemaDrift:
         self._connectors.find(self._open_source(stream).address, columns)
         self._columns.keep([stream])
         known = self._catalog.find(stream.name)
-        entry = self._saved.get(f"stream:{stream.name}")
+        entry = self._saved.relation(f"stream:{stream.name}")
         if known is not None and entry is not None and known.schema != columns:
             entry.schema = columns
             self._journal.put_entry(entry.entry())
             self._catalog.add(dataclasses.replace(known, schema=columns))
 
-    def _entry(self, plan: PipelinePlan) -> Saved | None:
+    def _entry(self, plan: PipelinePlan) -> SavedRelation | SavedQuery | None:
         """Returns the saved entry of the statement: the table that it fills, or the query."""
-        return self._saved.get(plan.name) or self._saved.get(f"query:{plan.name}")
+        return self._saved.relation(plan.name) or self._saved.query(plan.name)
 
-    def _checked(self, entry: Saved) -> CheckedWrite:
+    def _checked(self, entry: SavedRelation | SavedQuery) -> CheckedWrite:
         parsed = parse(entry.text)
         statement = grouped(parsed.require())[0]
         checked = self._with_types(self._checks.kept(entry, statement, parsed.script.place, {}))

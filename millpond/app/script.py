@@ -17,7 +17,7 @@ from millpond.sql.identity import identity
 from millpond.sql.parse import parse
 from millpond.sql.printer import print_name
 from millpond.sql.userfunctions import UserFunction
-from millpond.store.catalog import Saved
+from millpond.store.catalog import Saved, SavedQuery, SavedRelation
 from millpond.types import Schema
 
 Locate = Callable[[int, int], Place]
@@ -70,14 +70,18 @@ class Checks:
         return checked
 
     def kept(
-        self, entry: Saved, statement: st.Statement, locate: Locate, widths: Mapping[str, int]
+        self,
+        entry: SavedRelation | SavedQuery,
+        statement: st.Statement,
+        locate: Locate,
+        widths: Mapping[str, int],
     ) -> Checked:
         """Checks a saved statement again together with all others. ``widths`` says how many of the discovered columns
         of each stream it knows; without an entry it gets all current ones.
         """
         catalog = self._catalog.copy()
         known = catalog.find(entry.name) if entry.kind == "table" else None
-        if entry.kind != "query":
+        if isinstance(entry, SavedRelation):
             catalog.remove(entry.name)
         catalog.add(*(narrow(relation, widths) for relation in catalog))
         kept = known.schema if known is not None else None
@@ -152,7 +156,7 @@ def _changed_queries(steps: Sequence[Step], unclaimed: dict[str, Saved]) -> Iter
     left = {
         name
         for e in unclaimed.values()
-        if e.kind == "query"
+        if isinstance(e, SavedQuery)
         for name in targets_of(grouped(parse(e.text).require())[0])
     }
     for step in steps:
@@ -176,7 +180,7 @@ def _claim(statement: st.Statement, unclaimed: dict[str, Saved]) -> Saved | None
     """Returns the restored entry of a statement; a different statement of the same name is an error."""
     if isinstance(statement, (*st.WRITES, st.Block)):
         same = identity(statement)
-        return next((e for e in unclaimed.values() if e.kind == "query" and e.identity == same), None)
+        return next((e for e in unclaimed.values() if isinstance(e, SavedQuery) and e.identity == same), None)
     if not isinstance(statement, st.CreateStream | st.CreateTable | st.CreateView | st.CreateIndex):
         return None
     kinds = ("index",) if isinstance(statement, st.CreateIndex) else ("stream", "table", "view")

@@ -36,6 +36,7 @@ from millpond.sql.limits import OWN
 from millpond.sql.parse import parse
 from millpond.sql.statement_text import point_at_word
 from millpond.sql.text import Script
+from millpond.store.catalog import SavedQuery
 from millpond.streaming.emitted import Emitted
 from millpond.streaming.starter import Starter
 
@@ -134,7 +135,7 @@ class Texts:
         finally:
             self.text.in_file = False
         for entry in list(self.saved.unclaimed.values()):
-            if entry.kind == "query":
+            if isinstance(entry, SavedQuery):
                 log.warning("the query %s is not in the SQL any more; it is dropped", entry.name)
                 self.removals.take_back_query(entry.name)
 
@@ -235,7 +236,6 @@ class Texts:
 
     def _step(self, step: Step, script: Script) -> Result:
         if step.claimed is not None:
-            step.claimed.claimed = True
             self.saved.unclaimed.pop(step.claimed.id, None)
             return self.emitted.results.get(step.claimed.name) or Result(pa.table({}), count=0)
         checked = step.checked

@@ -22,56 +22,49 @@ from millpond.types import Column, Schema
 
 @dataclass(slots=True)
 class Saved:
-    """Contains a statement that is restored at a restart. ``claimed`` says that the SQL of this run contains it too."""
+    """Contains a statement that is restored at a restart; each kind has a type of its own."""
 
+    kind: str = field(init=False)
     name: str
-    kind: str
     text: str
     identity: str
-    schema: Schema | None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    claimed: bool = False
-    restored: bool = False
-    running: bool = False
-    connected: bool = False
-    """For a stream with a connector: whether the connector is read; else the app stores the rows that came from it."""
-    live: bool = False
-    guessed: bool = False
-    widths: Mapping[str, int] = field(default_factory=dict)
-    """How many of the discovered columns of each stream the statement knows: new ones come last."""
 
     @property
     def id(self) -> str:
         return f"{self.kind}:{self.name.lower()}"
 
     def entry(self) -> Entry:
-        return Entry(
-            self.name,
-            self.kind,
-            self.text,
-            {
-                "identity": self.identity,
-                "schema": dump_schema(self.schema),
-                "options": dict(self.options),
-                "running": self.running,
-                "has_uri": self.connected,
-                "live": self.live,
-                "guessed": self.guessed,
-                "widths": dict(self.widths),
-            },
-        )
+        """Returns the entry for the journal. Those of all kinds have the same fields."""
+        data: dict[str, Any] = {
+            "identity": self.identity,
+            "schema": None,
+            "options": {},
+            "running": False,
+            "has_uri": False,
+            "live": False,
+            "guessed": False,
+            "widths": {},
+        }
+        return Entry(self.name, self.kind, self.text, data | self.own_fields())
+
+    def own_fields(self) -> dict[str, Any]:
+        """Returns the fields that this kind has a value for."""
+        return {}
 
     @staticmethod
-    def of(entry: Entry) -> Saved:
+    def of(entry: Entry) -> SavedQuery | SavedIndex | SavedRelation:
         data = entry.data
-        return Saved(
-            entry.name,
+        if entry.kind == "query":
+            return SavedQuery(entry.name, entry.text, data["identity"], data.get("widths", {}))
+        if entry.kind == "index":
+            return SavedIndex(entry.name, entry.text, data["identity"])
+        return SavedRelation(
             entry.kind,
+            entry.name,
             entry.text,
             data["identity"],
             load_schema(data["schema"]),
             data["options"],
-            restored=True,
             running=data["running"],
             connected=data["has_uri"],
             live=data.get("live", False),
@@ -80,16 +73,64 @@ class Saved:
         )
 
 
+@dataclass(slots=True)
+class SavedQuery(Saved):
+    """Contains a running statement. ``widths`` says how many of the discovered columns of each stream it knows: new
+    ones come last.
+    """
+
+    kind: str = field(default="query", init=False)
+    widths: Mapping[str, int]
+
+    def own_fields(self) -> dict[str, Any]:
+        return {"widths": dict(self.widths)}
+
+
+@dataclass(slots=True)
+class SavedIndex(Saved):
+    """Contains CREATE INDEX."""
+
+    kind: str = field(default="index", init=False)
+
+
+@dataclass(slots=True)
+class SavedRelation(Saved):
+    """Contains the statement that declares a stream, table or view, with its columns. ``connected`` says, for a stream
+    with a connector, whether that is read; else the app stores the rows that came from it. ``widths`` is as in
+    ``SavedQuery``.
+    """
+
+    kind: str
+    schema: Schema
+    options: Mapping[str, Any]
+    running: bool = False
+    connected: bool = False
+    live: bool = False
+    guessed: bool = False
+    widths: Mapping[str, int] = field(default_factory=dict)
+
+    def own_fields(self) -> dict[str, Any]:
+        return {
+            "schema": dump_schema(self.schema),
+            "options": dict(self.options),
+            "running": self.running,
+            "has_uri": self.connected,
+            "live": self.live,
+            "guessed": self.guessed,
+            "widths": dict(self.widths),
+        }
+
+
 def table_options(checked: CheckedCreate) -> Mapping[str, Any]:
     """Returns the options of a table; none for a stream or view."""
     return checked.table_options if isinstance(checked, CheckedTable | CheckedTableAs) else {}
 
 
-def saved(checked: CheckedCreate, identity: str) -> Saved:
+def saved(checked: CheckedCreate, identity: str) -> SavedRelation:
     relation = checked.relation
-    return Saved(
-        relation.name,
+    return SavedRelation(
         relation.kind,
+        relation.name,
         checked.statement.text,
         identity,
         relation.schema,
@@ -107,7 +148,7 @@ def widths_of(checked: Checked) -> dict[str, int]:
     return {r.name.lower(): sum(not c.hidden for c in r.schema) for r in read if r.running and r.guessed}
 
 
-def options_of(entry: Saved, parsed: Parsed) -> dict[str, Any]:
+def options_of(entry: SavedRelation, parsed: Parsed) -> dict[str, Any]:
     """Returns the options of a saved table. Secrets are not saved: they come from its text and the environment."""
     statement = parsed.require()[0]
     settings = statement.settings if isinstance(statement, CreateTable) else ()
@@ -130,7 +171,7 @@ def _secrets(options: Mapping[str, Any]) -> list[Option]:
     return [o for o in declared if o.kind == "secret"]
 
 
-def relation_of(entry: Saved, parsed: Parsed) -> Relation:
+def relation_of(entry: SavedRelation, parsed: Parsed) -> Relation:
     """Returns what a saved statement declares, with the columns it had; a view's query and a stream's URI come from its
     text.
     """
@@ -143,7 +184,7 @@ def relation_of(entry: Saved, parsed: Parsed) -> Relation:
     return Relation(
         entry.name,
         cast(RelationKind, entry.kind),
-        entry.schema or Schema(()),
+        entry.schema,
         running=entry.running,
         uri=uri,
         query=statement.query if isinstance(statement, CreateView) and entry.kind == "view" else None,
@@ -156,9 +197,7 @@ def relation_of(entry: Saved, parsed: Parsed) -> Relation:
     )
 
 
-def dump_schema(schema: Schema | None) -> dict[str, Any] | None:
-    if schema is None:
-        return None
+def dump_schema(schema: Schema) -> dict[str, Any]:
     arrow = schema.arrow().serialize().to_pybytes()
     return {
         "arrow": base64.b64encode(arrow).decode(),
@@ -168,9 +207,7 @@ def dump_schema(schema: Schema | None) -> dict[str, Any] | None:
     }
 
 
-def load_schema(data: dict[str, Any] | None) -> Schema | None:
-    if data is None:
-        return None
+def load_schema(data: dict[str, Any]) -> Schema:
     arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(data["arrow"])))
     required, hidden = set(data["not_null"]), set(data.get("hidden", ()))
     columns = (Column(f.name, f.type, f.name not in required, f.name in hidden) for f in arrow)

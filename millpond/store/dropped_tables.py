@@ -15,7 +15,7 @@ from millpond.journal.catalog import Entry
 from millpond.journal.journal import Journal
 from millpond.journal.revision import Revision
 from millpond.sql.parse import parse
-from millpond.store.catalog import Saved, options_of, without_secrets
+from millpond.store.catalog import Saved, SavedRelation, options_of, without_secrets
 from millpond.tables.registry import find_backend
 from millpond.types import Schema
 
@@ -31,14 +31,16 @@ class DroppedTables:
         self._journal = journal
         self._home = home
         self._mask = mask
-        self._entries: dict[str, Saved] = {}
+        self._entries: dict[str, SavedRelation] = {}
 
     def restore(self, entry: Entry) -> None:
-        self._entries[entry.name.lower()] = Saved.of(entry)
+        found = Saved.of(entry)
+        assert isinstance(found, SavedRelation)
+        self._entries[entry.name.lower()] = found
 
     def entry(self, name: str, schema: Schema, options: Mapping[str, Any], text: str) -> Entry:
         """Returns the journal entry of a table until it is removed; ``text`` is the statement that has its password."""
-        made = Saved(name, LEAVING, text, "", schema, without_secrets(options))
+        made = SavedRelation(LEAVING, name, text, "", schema, without_secrets(options))
         self._entries[name.lower()] = made
         return made.entry()
 
@@ -64,7 +66,6 @@ class DroppedTables:
         entry = self._entries.get(name.lower())
         if entry is None:
             return
-        assert entry.schema is not None
         options = options_of(entry, parse(entry.text))
         backend = find_backend(str(options["extension"])).open(
             entry.name,
