@@ -137,6 +137,16 @@ def test_mistakes_in_conditions_are_told(people: Table) -> None:
         people.find("age / 0 > 1")
 
 
+@pytest.mark.parametrize("ask", ["find", "contains", "delete", "sql_exists", "compile_condition"])
+def test_a_condition_reads_no_other_rows(ask: str) -> None:
+    with App("CREATE TABLE t (id INT PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 2)") as app:
+        for table in (app.table("t"), Table("id INT, v INT", key="id")):
+            with pytest.raises(NotSupported, match="reads no other rows") as failed:
+                getattr(table, ask)("v = (SELECT MAX(v) FROM t)")
+            assert (failed.value.line, failed.value.column) == (1, 25)
+        assert len(app.table("t")) == 1
+
+
 def test_update_by_condition_key_and_expression(people: Table) -> None:
     assert people.update("tier = 'GOLD'", {"age": 1}) == 2
     assert [r["age"] for r in people.find("tier = 'GOLD'")] == [1, 1]

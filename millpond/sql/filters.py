@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from millpond.errors import CheckFailed, Error, Place, SqlSyntaxError
+from millpond.errors import CheckFailed, Error, NotSupported, Place, SqlSyntaxError
 from millpond.lookup import Lookup
 from millpond.sql.bind import literal
 from millpond.sql.builder import MutationBuilder
@@ -22,6 +22,7 @@ from millpond.sql.paths import ANY, DEEP, Steps
 from millpond.sql.placeholders import mark_holes
 from millpond.sql.predicates import NOTHING, Reading, read_condition
 from millpond.sql.resolve import Resolved, Resolver
+from millpond.sql.spans import own_span
 from millpond.sql.statement_text import point_at_word
 from millpond.sql.statements import CreateTable, Update
 from millpond.sql.template import Template
@@ -67,6 +68,13 @@ def parse_columns(text: str) -> Schema:
 def parse_filter(relation: Relation, text: str) -> Filter:
     """Returns the condition, checked against the table. Raises its mistakes."""
     tree = parse_condition(text)
+    table = tree.find(exp.Table)
+    if table is not None:
+        raise NotSupported(
+            "a condition on rows of a table reads no other rows",
+            hint="ask with a query: app.sql",
+            place=Place.of(text, *(own_span(table) or (0, len(text)))),
+        )
     _resolve(relation, _select(relation, [exp.Star()], tree), text)
     return Filter(text, tree, read_condition(tree, relation.schema))
 

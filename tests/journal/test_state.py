@@ -9,10 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from millpond.changes import Changes
 from millpond.errors import StateForeign, StateLocked, StateUnwritable
-from millpond.journal import StateDirectory
+from millpond.journal import Journal, StateDirectory
 
 HOLDER = """
 import sys, time
@@ -99,3 +101,26 @@ def test_a_kill_before_the_format_was_named_leaves_a_directory_that_can_be_used(
     (tmp_path / "format.new").write_text("mill")
     with StateDirectory(tmp_path) as state:
         assert (state.path / "format").exists() and not (state.path / "format.new").exists()
+
+
+def test_names_of_what_is_made_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a folder or file is made, the folder that has its name is synced; files of SQLite are SQLite's matter."""
+    synced: dict[str, set[str]] = {}
+    plain = os.fsync
+
+    def noted(descriptor: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        synced[path] = set(os.listdir(path)) if os.path.isdir(path) else set()
+        plain(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    path = tmp_path / "a" / "b" / "state"
+    with StateDirectory(path):
+        journal = Journal(path, durable=True)
+        journal.commit({"t": Changes(pa.table({"id": pa.array(range(300_000), pa.int64())}))})
+        journal.close()
+    assert "a" in synced[str(tmp_path)] and "b" in synced[str(tmp_path / "a")]
+    assert "state" in synced[str(tmp_path / "a" / "b")]
+    assert {"format", "identity", "data"} <= synced[str(path)]
+    (file,) = (path / "data").iterdir()
+    assert file.name in synced[str(path / "data")] and str(file) in synced
