@@ -92,8 +92,8 @@ def check_window(node: exp.Window) -> Iterator[SqlError]:
     while isinstance(function, exp.IgnoreNulls | exp.RespectNulls | exp.Filter):
         function = function.this
     order, spec = node.args.get("order"), node.args.get("spec")
-    name = function.sql_name() if isinstance(function, exp.Func) else function.key.upper()
     row = by_node().get(type(function))
+    name = row.name.upper() if row is not None else _name(function)
     frame = row.frame if isinstance(row, WindowFunction) else "any"
     if frame != "any" and not order:
         yield SqlError(
@@ -102,13 +102,9 @@ def check_window(node: exp.Window) -> Iterator[SqlError]:
     nth = integer_value(function.args["offset"]) if isinstance(function, exp.NthValue) else None
     if nth is not None and nth < 1:
         yield SqlError(f"{name} counts rows from 1 on")
-    of_all = isinstance(function, exp.Median) or (
-        isinstance(function, exp.WithinGroup)
-        and isinstance(function.this, exp.PercentileCont | exp.PercentileDisc)
-    )
-    if of_all and (order or spec is not None):
+    if _is_of_all(function) and (order or spec is not None):
         hint = "OVER (PARTITION BY …)"
-        shown = name if isinstance(function, exp.Median) else function.this.sql_name()
+        shown = _name(function.this) if isinstance(function, exp.WithinGroup) else name
         yield SqlError(f"{shown} is of a whole partition: it takes no order and no frame", hint=hint)
         return
     if any(isinstance(function.args.get(k), exp.Distinct) for k in ("this", "expression")):
@@ -120,6 +116,19 @@ def check_window(node: exp.Window) -> Iterator[SqlError]:
     elif frame == "counted" and not _is_default(spec):
         yield SqlError(f"{name} counts from the first row of the window: it takes no other frame")
     yield from _check_frame(spec, order.expressions if order is not None else [])
+
+
+def _name(function: exp.Expr) -> str:
+    return function.sql_name() if isinstance(function, exp.Func) else function.key.upper()
+
+
+def _is_of_all(function: exp.Expr) -> bool:
+    """Returns whether it reads the rows of its partition in an order of its own."""
+    if isinstance(function, exp.WithinGroup):
+        return isinstance(function.this, exp.PercentileCont | exp.PercentileDisc)
+    if isinstance(function, exp.GroupConcat):
+        return isinstance(function.this, exp.Order)
+    return isinstance(function, exp.Median)
 
 
 def _word(spec: exp.Expr, key: str) -> str:
