@@ -51,7 +51,13 @@ def ours(ask: Callable[[], pa.Table]) -> Answer:
         return answer_of(ask())
     except Error as error:
         found = error.errors[0] if isinstance(error, CheckFailed) and error.errors else error
-        return Answer(error=str(found), when="check" if isinstance(found, SqlError) else "run")
+        when: Literal["check", "run"] = "check" if isinstance(found, SqlError) else "run"
+        return Answer(error=_said(found), when=when)
+
+
+def _said(error: Error) -> str:
+    """The words of an error, without the text of the statement that it points into."""
+    return f"{error.message}; hint: {error.hint}" if error.hint else error.message
 
 
 def difference(text: str, theirs: Answer, mine: Answer, *, ordered: bool) -> tuple[str, str, str] | None:
