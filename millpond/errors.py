@@ -48,7 +48,7 @@ Error
 │   ├── JavaMissing       no Java that Spark can run on
 │   └── Closed            the app was closed
 ├── PackageMissing        a Python package of an extra is not installed
-├── BadExtension          a source, sink, table or format of another package cannot be used
+├── BadExtension          a source, sink, table, format or function of another package cannot be used
 └── ConnectorMissing      Spark lacks the jars of a connector
 """
 
