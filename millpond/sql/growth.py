@@ -30,6 +30,8 @@ _BYTES_ALONE = 5_000_000
 """The bytes that a statement without FROM may create."""
 _TIMES = 1_000
 """How often a value of a row may be copied into what is created from it."""
+_SHORT = 20
+"""The bytes of a value whose size is unknown, where only copies of it matter."""
 _EITHER = (exp.Case, exp.If, exp.Coalesce)
 _SCALAR = (exp.Predicate, exp.Connector, exp.Not)
 
@@ -38,6 +40,21 @@ def check_growth(statements: Any, locate: Locate) -> None:
     """Raises NotSupported for the first statement, or expression, that creates too much from its inputs."""
     for value in statements if isinstance(statements, Sequence) else (statements,):
         _Measure(value, locate).check()
+
+
+def longest_text(statements: Any, locate: Locate) -> float:
+    """Returns how long the texts of a statement can become without the values of its inputs: what it writes out, and
+    what it creates. One that copies a value often is measured as if the value were short.
+    """
+    longest = 0.0
+    for value in statements if isinstance(statements, Sequence) else (statements,):
+        measure = _Measure(value, locate)
+        measure.check()
+        literals = (n for tree in trees_in(value) for n in tree.find_all(exp.Literal) if n.is_string)
+        written = max((len(n.this) for n in literals), default=0)
+        factor, fixed = measure.made()
+        longest = max(longest, (written + fixed + _SHORT) * factor - _SHORT)
+    return longest
 
 
 def makes_more(statement: Any) -> bool:
@@ -95,11 +112,16 @@ class _Measure:
         level = self._levels.setdefault(id(select), [1, 0])
         level[0] += max(0, size.most - 1)
         level[1] += size.fixed if makes_bytes(grows) else 0
+        factor, fixed = self.made()
+        if factor > _TIMES or fixed * factor > self._most or size.fixed > self._most:
+            raise self._refused(node)
+
+    def made(self) -> tuple[float, float]:
+        """Returns how often a value of a row may be copied so far, and the bytes that are created without one."""
         factor, fixed = 1.0, 0.0
         for times, made in self._levels.values():
             factor, fixed = factor * times, fixed + made
-        if factor > _TIMES or fixed * factor > self._most or size.fixed > self._most:
-            raise self._refused(node)
+        return factor, fixed
 
     def _repeats(self, node: exp.Expr) -> float:
         """Returns how often a node in lambda functions is evaluated for a row."""

@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from millpond.errors import NotSupported, Place
 from millpond.sql.calls import arguments_of, called
+from millpond.sql.growth import longest_text
 from millpond.sql.spans import span_of
 from millpond.sql.trees import trees_in
 
@@ -24,8 +25,12 @@ _MATCHES = (
     "rlike", "regexp", "regexp_like", "regexp_extract", "regexp_extract_all", "regexp_replace", "regexp_count",
     "regexp_instr", "regexp_substr", "split", "sentences", "str_to_map",
 )  # fmt: skip
-_OPEN_ENDED = 2
-"""Parts of a pattern that can match any number of characters."""
+_OPEN_ENDED = 3
+"""How many parts of a pattern may match any number of characters."""
+_TEXTS = {1: 20_000, 2: 1_000, 3: 200}
+"""How long the texts of a client may be by the number of these parts: each multiplies the time by the length, and so
+does the search for the place where a match begins.
+"""
 _ATOM = re.compile(
     r"\\Q.*?\\E|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?<?[=!]|\((?:\?(?:[:>]|<\w+>|[a-z]+\)?))?|.", re.DOTALL
 )
@@ -34,16 +39,28 @@ _TIMES = re.compile(r"(?:[*+?]|\{\d+(?:,\d*)?\})[?+]?")
 
 def check_patterns(value: Any, locate: Locate) -> None:
     """Raises NotSupported for the first pattern of a statement, or of an expression, that Spark must not match."""
+    longest: float | None = None
     for name, pattern in _patterns(value):
         if not (isinstance(pattern, exp.Literal) and pattern.is_string):
             raise _refused("over HTTP this pattern must be written out", pattern, locate)
-        written = str(pattern.this)
-        if name in _LIKES:
-            slow = len(re.findall(r"%+", written.strip("%"))) >= _OPEN_ENDED
-        else:
-            slow = is_slow(written)
-        if slow:
+        parts = _parts_of_like(str(pattern.this)) if name in _LIKES else open_ended(str(pattern.this))
+        if parts is None:
             raise _refused("this pattern may take for ever to match", pattern, locate)
+        if not parts:
+            continue
+        longest = longest_text(value, locate) if longest is None else longest
+        if longest > _TEXTS[parts]:
+            raise _refused(
+                f"this pattern may take for ever to match a text of more than {_TEXTS[parts]:,} characters, "
+                "and the statement makes longer ones",
+                pattern,
+                locate,
+            )
+
+
+def _parts_of_like(pattern: str) -> int | None:
+    parts = len(re.findall(r"%+", pattern.strip("%")))
+    return parts if parts < _OPEN_ENDED - 1 else None
 
 
 def _refused(what: str, pattern: exp.Expr, locate: Locate) -> NotSupported:
@@ -60,9 +77,9 @@ def has_patterns(value: Any) -> bool:
     return next(_patterns(value), None) is not None
 
 
-def is_slow(pattern: str) -> bool:
-    """Returns whether a Java regular expression may backtrack too much: a repetition inside another, or of a choice, a
-    back reference, or several parts of any length.
+def open_ended(pattern: str) -> int | None:
+    """Returns how many parts of a Java regular expression match any number of characters. None if it may backtrack too
+    much: a repetition inside another, or of a choice, a back reference, or too many such parts.
     """
     inside: list[bool] = [False]
     """For each open group: whether it contains a repetition or a choice."""
@@ -72,7 +89,7 @@ def is_slow(pattern: str) -> bool:
         assert atom is not None
         at, piece = atom.end(), atom.group()
         if re.fullmatch(r"\\[1-9k].*", piece):
-            return True
+            return None
         holds = False
         if piece.startswith("(") and not piece.endswith(")"):
             inside.append(False)
@@ -90,9 +107,9 @@ def is_slow(pattern: str) -> bool:
         inside[-1] = True
         many += count[0] in "*+" or "," in count
         again = count[0] != "?" and not count.startswith(("{0,1}", "{1}"))
-        if (again and holds) or many > _OPEN_ENDED + 1:
-            return True
-    return False
+        if (again and holds) or many > _OPEN_ENDED:
+            return None
+    return many
 
 
 def _patterns(value: Any) -> Iterator[tuple[str, exp.Expr]]:
