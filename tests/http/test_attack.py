@@ -140,7 +140,7 @@ def _check_alive(url: str) -> None:
     with httpx.Client(
         base_url=url, timeout=60, headers={"Authorization": f"Bearer {TOKENS['ADMIN']}"}
     ) as admin:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while admin.post("/sql", json={"sql": "SELECT bin(5) AS b"}).status_code != 200:
             assert time.monotonic() < deadline
         asked = admin.post("/sql", json={"sql": "SELECT COUNT(*) AS n, MIN(s) AS s FROM t"})
