@@ -253,6 +253,7 @@ def test_a_name_that_nobody_has_lists_what_others_offer(ledger: str) -> None:
 
 MODULE = """
 from millpond.connectors.kafka.sink import KafkaSink
+from millpond.connectors.sink import Sink
 from millpond.connectors.source import Source
 from millpond.formats.csv import Csv
 from millpond.formats.messages.csv import CsvMessages
@@ -268,6 +269,14 @@ class Shelf(MemoryTable):
 class Post(KafkaSink):
     kind = "post"
     schemes = ("post",)
+
+class Exact(Sink):
+    kind = "exact"
+    schemes = ("exact",)
+    exact = True
+    guarantee = "exactly once"
+
+    def write(self, rows, position): ...
 
 class Half(Source):
     kind = "half"
@@ -297,7 +306,7 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
     offer(tmp_path, "toys_messages", "messages", blind="toys:Blind")
     offer(tmp_path, "toys_functions", "functions", untyped="toys:untyped", seven="toys:number")
     offer(tmp_path, "toys_tables", "tables", shelf="toys:Shelf")
-    offer(tmp_path, "toys_sinks", "sinks", post="toys:Post", twice="toys:Post")
+    offer(tmp_path, "toys_sinks", "sinks", post="toys:Post", twice="toys:Post", exact="toys:Exact")
     offer(tmp_path, "toys_others", "sinks", twice="toys:Half")
     offer(
         tmp_path, "toys_sources", "sources",
@@ -317,6 +326,20 @@ def test_every_kind_is_found(toys: None, tmp_path: Path) -> None:
     with App("CREATE TABLE t (id INT PRIMARY KEY, s STRING) WITH ('extension' = 'shelf')") as app:
         app.sql(f"INSERT INTO t SELECT id, s FROM file://{tmp_path}/a.pipes")
         assert list(app.table("t")) == [{"id": 1, "s": "x"}]
+
+
+def test_an_exact_sink_stores_no_other_state(toys: None) -> None:
+    with App("CREATE STREAM s (id INT, g STRING); CREATE TABLE t (g STRING PRIMARY KEY, n INT)") as app:
+        for query, what in {
+            "SELECT g, COUNT(*) AS n FROM s GROUP BY g": "exactly-once delivery of an aggregate",
+            "SELECT g, n FROM t": "exactly-once delivery of rows of tables, which are written once",
+        }.items():
+            with pytest.raises(NotSupported, match=what):
+                app.sql(f"INSERT INTO exact://x {query}")
+        with pytest.raises(InvalidOption, match=r"'on\.miss' = 'retry' and exactly-once delivery do not go"):
+            app.sql(
+                "INSERT INTO exact://x SELECT s.id, t.n FROM s JOIN t ON s.g = t.g WITH ('on.miss' = 'retry')"
+            )
 
 
 SHELF = """

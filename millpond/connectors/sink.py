@@ -20,17 +20,27 @@ from millpond.types import Schema
 
 
 class Sink(ABC):
-    """Writes rows, to a URI."""
+    """Writes rows, to a URI.
+
+    Rows of an aggregate have the column ``_deleted``, true if the group is gone, and without a key of the query's own
+    ``_key``, the text of the group's key.
+    """
 
     kind: ClassVar[str]
     schemes: ClassVar[tuple[str, ...]]
     options: ClassVar[tuple[Option, ...]] = ()
     exact: bool = False
+    """Whether it stores the position together with the rows."""
 
     def __init__(self, uri: str, values: Mapping[str, Any], schema: Schema):
         self.uri = uri
         self.values = defaults(self.options) | dict(values)
         self.schema = schema
+
+    @classmethod
+    def is_exact(cls, values: Mapping[str, Any]) -> bool:
+        """Returns whether a sink with these options is ``exact``."""
+        return cls.exact
 
     @property
     @abstractmethod

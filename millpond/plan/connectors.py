@@ -42,6 +42,9 @@ class Connectors:
     def sink_options(self, uri: str) -> Sequence[Option]:
         return find_sink(uri).options
 
+    def sink_is_exact(self, uri: str, values: Mapping[str, Any]) -> bool:
+        return find_sink(uri).is_exact(values)
+
     def stands_in(self, uri: str) -> bool:
         """Returns whether a test receives what would be written to a sink."""
         return self.stand_in is not None and is_topic(uri)

@@ -22,6 +22,9 @@ class World(Protocol):
     def sink_options(self, uri: str) -> Sequence[Option]:
         """Returns the declared options of the sink at a URI. Raises NotSupported."""
 
+    def sink_is_exact(self, uri: str, values: Mapping[str, Any]) -> bool:
+        """Returns whether the sink at a URI stores its position together with the rows."""
+
     def place(self, values: Mapping[str, Any]) -> str | None:
         """Returns the database that stores a table with these options; None for the app's journal."""
 

@@ -70,7 +70,7 @@ class SinkStatement(RunningStatement):
         self._sink: Sink = find_sink(target.name)(target.name, target.options, self._written)
         if self._sink.exact and not self.store.journal.durable:
             raise NotSupported(
-                "'delivery' = 'exactly-once' needs a state directory: without one nothing is known after a restart",
+                "exactly-once delivery needs a state directory: without one nothing is known after a restart",
                 hint="millpond run app.sql --state DIR, or App(…, state=…)",
                 place=self.plan.place,
             )

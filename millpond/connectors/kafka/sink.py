@@ -87,13 +87,17 @@ class KafkaSink(NativeSink):
         for_topic = {k: v for k, v in self.values.items() if k in mine or k.startswith("kafka.")}
         # What reading and writing a topic have in common: where it is, whether it exists.
         self._topic = KafkaSource(uri, for_topic, Schema(()))
-        self.exact = self.values["delivery"] == "exactly-once"
+        self.exact = self.is_exact(self.values)
         columns = Schema(tuple(c for c in schema if c.name.lower() not in _PARTS))
         self._values = Values(self._topic.topic, columns, self.values)
         self._allowed = int(self._topic.client.get("max.request.size", _LARGEST))
         self._producer: Any = None
         self._reader: Any = None
         self._group: Any = None
+
+    @classmethod
+    def is_exact(cls, values: Mapping[str, Any]) -> bool:
+        return bool(values.get("delivery") == "exactly-once")
 
     @property
     def guarantee(self) -> str:

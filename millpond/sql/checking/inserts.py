@@ -113,12 +113,13 @@ class Inserts:
         resolved = self._queries.named_outputs(resolved, s)
         own = [x for x in s.settings if find_option(options, x.name)]
         values = read_options("INSERT INTO a URI", options, own)
-        if values.get("delivery") == "exactly-once":
-            self._check_exact(resolved, s)
-        if values.get("delivery") == "exactly-once" and self._queries.query_values.get("on.miss") == "retry":
+        exact = self._queries.world.sink_is_exact(s.target, values)
+        shown = "'delivery' = 'exactly-once'" if "delivery" in values else "exactly-once delivery"
+        if exact:
+            self._check_exact(resolved, shown, s)
+        if exact and self._queries.query_values.get("on.miss") == "retry":
             raise InvalidOption(
-                "'on.miss' = 'retry' and 'delivery' = 'exactly-once' do not go together: rows that wait are not in the"
-                " sink's commit",
+                f"'on.miss' = 'retry' and {shown} do not go together: rows that wait are not in the sink's commit",
                 hint="join into a stream first, and insert from that",
                 place=s.place,
             )
@@ -133,7 +134,7 @@ class Inserts:
         target = Relation(s.target, "sink", resolved.schema, uri=s.target)
         return CheckedInsert(s, resolved, self._queries.source_values, target, sink_options=values)
 
-    def _check_exact(self, resolved: Resolved, s: st.Insert) -> None:
+    def _check_exact(self, resolved: Resolved, shown: str, s: st.Insert) -> None:
         """Checks an exactly-once sink: it stores one position, of one stream, and no other state."""
         what = (
             "rows of tables, which are written once" if not resolved.running
@@ -143,7 +144,7 @@ class Inserts:
         )  # fmt: skip
         if what is not None:
             raise NotSupported(
-                f"'delivery' = 'exactly-once' of {what}",
+                f"{shown} of {what}",
                 hint="CREATE STREAM s AS SELECT …, and insert from that stream"
                 if resolved.running
                 else "at-least-once is what there is for them",
