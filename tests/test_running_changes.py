@@ -16,7 +16,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as some
 
 from millpond import App
-from millpond.engine.in_process import LocalStage
+from millpond.engine.local_stage import LocalStage
 from millpond.errors import NotSupported, QueryFailed, SqlError, TypeMismatch
 from millpond.plan.pipeline import plan_block, plan_pipeline
 from millpond.plan.plans import target_of

@@ -36,8 +36,8 @@ from millpond.store.dropped_tables import LEAVING, DroppedTables
 from millpond.store.query_states import QUERY_STATE, QueryStates
 from millpond.store.store import Store
 from millpond.store.undo import Undo
-from millpond.streaming.delivery import IDENTITY
 from millpond.streaming.runner import Runner
+from millpond.streaming.sink_statement import IDENTITY
 from millpond.views.materialized_view import Views
 
 log = logging.getLogger("millpond")

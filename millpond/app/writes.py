@@ -27,8 +27,8 @@ from millpond.sql.checked import CheckedBlock, CheckedFold, CheckedInsert, Check
 from millpond.store.snapshot import StoreSnapshot
 from millpond.store.store import Store
 from millpond.store.undo import Undo
-from millpond.streaming.delivery import deliver
 from millpond.streaming.emitted import Emitted
+from millpond.streaming.sink_statement import deliver
 from millpond.streaming.stages import Spark
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.engine.batch import Batch
-from millpond.engine.in_process import SMALL_BATCH
+from millpond.engine.local_stage import SMALL_BATCH
 from millpond.engine.pipeline import Pipeline
 from millpond.engine.sizes import BatchSize
 

@@ -20,7 +20,7 @@ from millpond.connectors import abilities
 from millpond.connectors.sink import NativeSink
 from millpond.connectors.source import NativeSource
 from millpond.engine.failures import explain
-from millpond.engine.in_process import Tables
+from millpond.engine.local_stage import Tables
 from millpond.engine.pipeline import Pipeline
 from millpond.engine.sizes import BatchSize
 from millpond.engine.spark_stage import needed_of, to_frame

@@ -18,8 +18,8 @@ from millpond.connectors.sink import NativeSink
 from millpond.engine.collect import collect
 from millpond.engine.failures import explain
 from millpond.engine.functions import register
-from millpond.engine.in_process import SMALL, Tables, distinct, in_order
 from millpond.engine.internals import java_session
+from millpond.engine.local_stage import SMALL, Tables, distinct, in_order
 from millpond.formats.received import no_rows
 from millpond.plan.pipeline import stream_select
 from millpond.plan.plans import BatchPlan, Lookup, TableInput

@@ -7,7 +7,7 @@ import pyarrow as pa
 from millpond import steps
 from millpond.clock import Clock
 from millpond.engine.batch import Batch
-from millpond.engine.in_process import LocalStage, Tables
+from millpond.engine.local_stage import LocalStage, Tables
 from millpond.engine.spark_stage import SparkStage
 from millpond.plan.plans import BatchPlan
 from millpond.query.evaluate import Answer

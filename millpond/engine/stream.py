@@ -21,7 +21,7 @@ from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.engine.batch import Batch
 from millpond.engine.failures import explain
-from millpond.engine.in_process import SMALL_BATCH
+from millpond.engine.local_stage import SMALL_BATCH
 from millpond.engine.pipeline import Pipeline
 from millpond.engine.reader import noted, read_stream, reading_session
 from millpond.engine.session import is_local

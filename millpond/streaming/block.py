@@ -27,7 +27,7 @@ from millpond.types import Schema
 
 if TYPE_CHECKING:
     from millpond.engine.batch import Batch
-    from millpond.engine.in_process import LocalStage
+    from millpond.engine.local_stage import LocalStage
 
 Effects = tuple[Mapping[str, Changes], Mapping[str, pa.Table]]
 """Changes of tables, and rows for streams."""
@@ -43,7 +43,7 @@ class Member(ABC):
         self._target = target
 
     def _stage_of(self, batch: BatchPlan) -> LocalStage:
-        from millpond.engine.in_process import LocalStage
+        from millpond.engine.local_stage import LocalStage
 
         evaluator = self._evaluator
         answer = evaluator.in_process(batch.query) or (lambda tables: evaluator.answer(batch.query, tables))

@@ -1,4 +1,4 @@
-"""Serializes the commits of running statements."""
+"""Serializes the commits of running statements; the commit itself is ``RunningStatement.write``."""
 
 from __future__ import annotations
 

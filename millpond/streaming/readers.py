@@ -13,7 +13,7 @@ from millpond.connectors.sink import NativeSink
 from millpond.connectors.source import NativeSource, Source
 from millpond.sql.catalog import Limits
 from millpond.store.store import Store
-from millpond.streaming.delivery import SinkRows
+from millpond.streaming.sink_statement import SinkRows
 from millpond.streaming.stages import Spark
 from millpond.streaming.statement import RunningStatement
 

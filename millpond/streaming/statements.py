@@ -11,11 +11,11 @@ from millpond.store.store import Store
 from millpond.streaming.aggregate_statement import Groups
 from millpond.streaming.block import Block
 from millpond.streaming.commit_turn import CommitTurn
-from millpond.streaming.delivery import SinkGroups, SinkRows
 from millpond.streaming.emitted import Emitted
 from millpond.streaming.fold import Folded, Inputs
 from millpond.streaming.keyed_topic import Keyed
 from millpond.streaming.row_statement import RowStatement, TakeIn
+from millpond.streaming.sink_statement import SinkGroups, SinkRows
 from millpond.streaming.stages import Spark, Stages
 from millpond.streaming.statement import RunningStatement
 from millpond.streaming.stream_join_statement import joined_streams

@@ -1,4 +1,4 @@
-"""Decodes the values of a topic's messages, and finds their columns."""
+"""Declares the options for the formats of topics, chooses the decoder, and finds the columns of messages."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ import pyarrow as pa
 from millpond.changes import Offset
 from millpond.connectors.abilities import Follows, Keyed, MessageLog, Steps
 from millpond.connectors.kafka.client import Brokers, brokers
-from millpond.connectors.kafka.decode import as_type, in_order, received, without
 from millpond.connectors.kafka.decoding_sql import decoding_sql
 from millpond.connectors.kafka.formats import ValueFormat, key_texts
+from millpond.connectors.kafka.message_columns import as_type, in_order, received, without
 from millpond.connectors.kafka.offsets import ID, places_in, same_topic
 from millpond.connectors.kafka.options import SOURCE_OPTIONS, default_of, number, parts_of, patience_of
 from millpond.connectors.kafka.settings import CLIENT_SETTINGS

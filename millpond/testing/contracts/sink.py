@@ -68,7 +68,7 @@ def position(batch: int) -> Position:
 
 def write(sink: Sink, table: pa.Table, batch: int = 0) -> None:
     """Writes rows as a running statement does: what Spark writes, it writes."""
-    from millpond.streaming.delivery import deliver
+    from millpond.streaming.sink_statement import deliver
 
     deliver(_spark, sink, table, position(batch))
 

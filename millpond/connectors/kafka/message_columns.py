@@ -1,4 +1,4 @@
-"""Decodes to rows what Spark reads from a topic."""
+"""Orders what Spark reads from a topic, and adds the hidden columns to the decoded rows."""
 
 from __future__ import annotations
 
