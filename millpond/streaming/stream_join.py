@@ -1,4 +1,4 @@
-"""Joins two streams: a batch of one side is joined with the stored rows of the other. Joins with tables: ``row_statement``.
+"""Joins two streams: a batch of one side with the stored rows of the other. Joins with tables: ``row_statement``.
 
 The stored rows are in tables, changed in the same commit as the results of the batch and the position of its side. A
 batch of either side is joined with all rows of the other that were committed before it, and stored for all that come
