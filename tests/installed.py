@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from millpond.extensions import offered
-from millpond.sql.userfunctions import offered_function
+from millpond.sql.userfunctions import _offered_function
 
 
 def install(project: Path, site: Path) -> None:
@@ -32,6 +32,6 @@ def offer(site: Path, package: str, group: str, **points: str) -> None:
 def use(site: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Makes what is in a folder importable for a test."""
     monkeypatch.syspath_prepend(str(site))
-    for found in (offered, offered_function):
+    for found in (offered, _offered_function):
         found.cache_clear()
         request.addfinalizer(found.cache_clear)

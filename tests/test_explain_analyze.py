@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from millpond import App
-from millpond.errors import Error, SqlError, UnknownName
+from millpond.errors import AlreadyExists, Error, SqlError, UnknownName
 from millpond.steps import Steps, recording, step
 
 pytestmark = pytest.mark.slow
@@ -141,6 +141,27 @@ def test_what_finds_nothing_to_do_does_nothing(app: App) -> None:
     app.sql("CREATE INDEX by_v ON t (v)")
     plan, ran = lines(app, "CREATE INDEX IF NOT EXISTS by_v ON t (v)")
     assert plan == "CreateIndex: done at once" and ran.startswith("ran: 0 rows")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE t (k INT)",
+        "CREATE TABLE t AS SELECT 1 AS x",
+        "CREATE VIEW t AS SELECT 1 AS x",
+        "CREATE STREAM t (k INT)",
+        "CREATE MATERIALIZED VIEW t AS SELECT k FROM u",
+    ],
+)
+def test_what_exists_is_not_created_again(app: App, statement: str) -> None:
+    app.sql("CREATE TABLE u (k INT PRIMARY KEY)")
+    before = app.sql("DESCRIBE t").rows(), app.sql("SELECT * FROM t ORDER BY k").rows()
+    with pytest.raises(AlreadyExists, match='"t" already exists'):
+        app.sql(f"EXPLAIN ANALYZE {statement}")
+    kind, _, rest = statement.partition(" t ")
+    lines = app.sql(f"EXPLAIN ANALYZE {kind} IF NOT EXISTS t {rest}").rows()
+    assert 'table "t" exists: nothing was run' in lines[-1]["plan"]
+    assert (app.sql("DESCRIBE t").rows(), app.sql("SELECT * FROM t ORDER BY k").rows()) == before
 
 
 def test_mistakes_are_those_of_the_statement(app: App) -> None:

@@ -24,6 +24,7 @@ from millpond.http.allowed import Calls
 from millpond.http.failures import Refused
 from millpond.options import read_options, settings_of
 from millpond.sql.parse import parse
+from millpond.sql.userfunctions import _offered_function, offered_function
 from millpond.tables import find_backend
 from millpond.types import Column, Schema
 from tests.installed import install, offer, use
@@ -385,3 +386,10 @@ def test_names_that_nobody_has(toys: None) -> None:
         find_format("", "pipe")
     assert form.value.hint == 'did you mean "pipes"?'
     assert set(offered("source")) == {"half", "gone", "number", "other", "file"}
+
+
+def test_names_that_no_package_offers_are_not_kept() -> None:
+    before = _offered_function.cache_info().currsize
+    for number in range(5):
+        assert offered_function(f"name_of_a_client_{number}") is None
+    assert _offered_function.cache_info().currsize == before

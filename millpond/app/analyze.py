@@ -11,7 +11,7 @@ import pyarrow as pa
 from millpond.app.describe import Descriptions
 from millpond.app.queries import Queries
 from millpond.app.saved import SavedStatements
-from millpond.errors import SqlError
+from millpond.errors import AlreadyExists, SqlError
 from millpond.loading.progress import Load
 from millpond.plan.statement_plan import Planned
 from millpond.query.plans import Way
@@ -44,6 +44,16 @@ class Analysis:
             return self._looked(checked.statement, planned, self.queries.find(inner.name))
         lines = self.descriptions.plan_lines(planned)
         name = self._running(inner)
+        there = checked.existing
+        if name is None and there is not None:
+            if getattr(inner, "if_not_exists", False):
+                line = f'{there.kind} "{there.name}" exists: nothing was run'
+                return self.descriptions.explained_table(checked.statement, planned, [*lines, line])
+            raise AlreadyExists(
+                f'{there.kind.capitalize()} "{there.name}" already exists: the statement cannot be run',
+                hint="EXPLAIN ANALYZE runs a statement; EXPLAIN shows its plan, EXPLAIN ANALYZE QUERY name what one took",
+                place=inner.place,
+            )
         if name is None and (checked.running or (checked.live and isinstance(inner, st.Select))):
             raise SqlError(
                 "this statement runs for as long as the app, and is not running yet",

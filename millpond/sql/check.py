@@ -301,11 +301,11 @@ class Checker:
         catalog, names = self._queries.catalog, self._names
         self._queries.catalog, self._names = catalog.copy(), names.copy()
         there = catalog.find(s.statement.name) if s.analyze and isinstance(s.statement, _CREATES) else None
-        if there is not None:  # it is checked
+        if there is not None:  # its plan is shown as if it were not there
             self._names.forget(own_query_name(there.kind, there.name))
             self._queries.catalog.remove(there.name)
         try:
             inner = self.check(s.statement)
         finally:
             self._queries.catalog, self._names = catalog, names
-        return None if inner is None else CheckedExplain(s, inner)
+        return None if inner is None else CheckedExplain(s, inner, there)

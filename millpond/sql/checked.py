@@ -314,6 +314,8 @@ class CheckedExplain(Checked):
 
     statement: st.Explain
     inner: Checked
+    existing: Relation | None = None
+    """The relation that CREATE after EXPLAIN ANALYZE would create, if it exists."""
 
     @property
     def running(self) -> bool:

@@ -33,6 +33,7 @@ _TIMES = 1_000
 _SHORT = 20
 """The bytes of a value whose size is unknown, where only copies of it matter."""
 _EITHER = (exp.Case, exp.If, exp.Coalesce)
+_COLLECTING = (exp.GroupConcat, exp.ArrayAgg, exp.ArrayUniqueAgg)
 _SCALAR = (exp.Predicate, exp.Connector, exp.Not)
 
 
@@ -44,16 +45,20 @@ def check_growth(statements: Any, locate: Locate) -> None:
 
 def longest_text(statements: Any, locate: Locate) -> float:
     """Returns how long the texts of a statement can become without the values of its inputs: what it writes out, and
-    what it creates. One that copies a value often is measured as if the value were short.
+    what it creates. One that copies a value often is measured as if the value were short; one that collects the values
+    of many rows into one has no limit.
     """
     longest = 0.0
     for value in statements if isinstance(statements, Sequence) else (statements,):
         measure = _Measure(value, locate)
         measure.check()
-        literals = (n for tree in trees_in(value) for n in tree.find_all(exp.Literal) if n.is_string)
-        written = max((len(n.this) for n in literals), default=0)
+        nodes = [node for tree in trees_in(value) for node in tree.walk()]
+        if any(isinstance(n, _COLLECTING) for n in nodes):
+            return inf
+        literals = max((len(n.this) for n in nodes if isinstance(n, exp.Literal) and n.is_string), default=0)
+        created = max((measure.size(n).fixed for n in nodes if _growth(n) is not None), default=0)
         factor, fixed = measure.made()
-        longest = max(longest, (written + fixed + _SHORT) * factor - _SHORT)
+        longest = max(longest, (max(literals, created, fixed) + _SHORT) * factor - _SHORT)
     return longest
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from math import inf, log2
+from math import inf, isnan, log2
 from typing import Protocol
 
 from sqlglot import exp
@@ -73,13 +73,21 @@ def total(parts: Sequence[Size]) -> Size:
 
 def bounds(node: exp.Expr) -> tuple[float, float]:
     """Returns the least and the greatest value that a number can have, as far as the text determines them."""
+    low, high = _bounds(node)
+    return (-inf, inf) if isnan(low) or isnan(high) else (low, high)
+
+
+def _bounds(node: exp.Expr) -> tuple[float, float]:
     if isinstance(node, exp.Literal):
         try:
             return (float(node.this),) * 2
         except ValueError:
             return -inf, inf
-    if isinstance(node, exp.Paren | exp.Cast) and not isinstance(node, exp.TryCast):
+    if isinstance(node, exp.Paren):
         return bounds(node.this)
+    if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
+        # Other types become other numbers: a TIMESTAMP its seconds, an interval its unit.
+        return bounds(node.this) if node.to.this in exp.DataType.NUMERIC_TYPES else (-inf, inf)
     if isinstance(node, exp.Neg):
         low, high = bounds(node.this)
         return -high, -low
@@ -221,8 +229,9 @@ def mapped(m: Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> Size:
     made = [lists]
     for body in (a for a in given if isinstance(a, exp.Lambda)):
         size = m.size(body.this)
-        of_lists = sum(size.cells.pop(p.name.lower(), 0) for p in body.expressions)
-        made += [size.times(max(ELEMENTS, lists.fixed / CELL)), lists.times(of_lists)]
+        cells = Counter(size.cells)
+        of_lists = sum(cells.pop(p.name.lower(), 0) for p in body.expressions)
+        made += [Size(size.fixed, cells).times(max(ELEMENTS, lists.fixed / CELL)), lists.times(of_lists)]
     return total(made)
 
 
@@ -233,8 +242,8 @@ def inserted(m: Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> Size:
 
 
 def digits(m: Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> Size:
-    """Measures a number with so many digits, which may be given by a pattern."""
-    if len(given) < 2 or given[1].is_string:
+    """Measures a number with so many digits, which FORMAT_NUMBER may take as a pattern."""
+    if len(given) < 2 or (called(node) == "format_number" and given[1].is_string):
         return total([m.size(a) for a in given])
     return Size(CELL + m.distance(given[1]))
 
@@ -247,8 +256,10 @@ def counters(m: Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> Size:
     """Measures the counters of a sketch, by the error that it may have and how sure that is."""
     if len(given) < 3:
         return Size()
-    error, sure = m.distance(given[1]), m.distance(given[2])
-    return Size(CELL / error * -log2(1 - sure)) if error and sure < 1 else Size()
+    error, sure = bounds(given[1]), bounds(given[2])
+    if error[0] > 0 and sure[1] < 1:
+        return Size(CELL / error[0] * -log2(1 - sure[1]))
+    return Size() if error[0] == error[1] and sure[0] == sure[1] else Size(inf)  # Spark refuses such literals
 
 
 def compared(m: Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> Size:
@@ -268,7 +279,7 @@ def windows(m: Measure, node: exp.Expr, given: Sequence[exp.Expr]) -> Size:
 
 
 def _seconds(node: exp.Expr) -> float | None:
-    """Returns a length of time that is a literal, in seconds."""
+    """Returns a length of time that is a literal, in seconds; None for one with a negative part."""
     text = node.this if isinstance(node, exp.Literal) else node.sql()
-    found = _LENGTH.findall(text.lower())
+    found = [] if "-" in text else _LENGTH.findall(text.lower())
     return sum(float(n) * _UNITS[unit] for n, unit in found) if found else None

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.errors import AlreadyExists, BadExtension, InvalidOption, SqlError
-from millpond.extensions import offered_object, what_is_offered
+from millpond.extensions import offered, offered_object, what_is_offered
 from millpond.sql import statements as st
 from millpond.sql.functions import known_functions
 from millpond.sql.parse import parse
@@ -75,12 +75,15 @@ class PythonFunction:
     public: bool = False
 
 
-@cache
 def offered_function(name: str) -> UserFunction | None:
     """Returns the function of another package with that lower-case name; None if there is none. Raises BadExtension."""
+    # Names that no package offers are not kept: clients may send any number of them.
+    return _offered_function(name) if name in offered("function") else None
+
+
+@cache
+def _offered_function(name: str) -> UserFunction:
     found = offered_object("function", name)
-    if found is None:
-        return None
     if not isinstance(found, PythonFunction):
         if not callable(found):
             raise BadExtension(f"{what_is_offered('function', name)} is no function")

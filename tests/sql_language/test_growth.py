@@ -12,6 +12,17 @@ from millpond.sql.parse import parse, parse_condition
 from millpond.sql.render.duckdb.expression import Expressions
 
 LARGE = [
+    "repeat('a', CAST(TIMESTAMP '1971-01-01' AS INT))",
+    "repeat('a', CAST(CAST('1971' AS TIMESTAMP) AS INT))",
+    "repeat('a', CAST(least(CAST('nan' AS DOUBLE), 30000000) AS INT))",
+    "space(CAST(CAST('9999' AS INTERVAL DAY) AS INT))",
+    "sequence(1, CAST(DATE '9999-01-01' AS INT))",
+    "repeat('a', CAST(CAST('inf' AS DOUBLE) - least(n, 5) AS INT))",
+    "window(t, '100 days', '2 hours -7199 seconds')",
+    "count_min_sketch(n, greatest(0.00000001D, least(CAST(length('') AS DOUBLE), 0.5D)), 0.5D, 1)",
+    "count_min_sketch(n, least(CAST(n AS DOUBLE), 0.5D), 0.5D, 1)",
+    "bround(CAST(1.5 AS DOUBLE), '100000000')",
+    "round(CAST(1.5 AS DOUBLE), '-100000000')",
     "repeat('x', 2000000000)",
     "repeat('x', 2 * 1000000000)",
     "repeat(s, 2000)",
@@ -79,6 +90,10 @@ LARGE = [
     "(".join(["decode(encode"] * 6) + "(s" + ", 'UTF-32'), 'ISO-8859-1')" * 6,
 ]
 SMALL = [
+    "repeat('x', CAST('10' AS INT))",
+    "count_min_sketch(n, 0.1D, 0.5D, 1)",
+    "window(t, '1 hour', '5 minutes')",
+    "round(d, 2)",
     "repeat('x', 1000)",
     "repeat(s, 10)",
     "repeat('#', least(n, 1000))",
@@ -147,6 +162,7 @@ CHAINS = [
     *(doubled(call) for call in ("concat({0}, {0})", "{0} || {0}", "array({0}, {0})", "struct({0}, {0})")),
     *(inside(call) for call in ("concat({0}, {0})", "array({0}, {0})", "struct({0}, {0})")),
     "FROM t" + " |> SET s = concat(s, s)" * 20,
+    "SELECT repeat(c, 3) AS a, transform(arr, c -> a) AS b, repeat(a, 900) AS d FROM t",
     "SELECT length(a19) FROM t, LATERAL (SELECT concat(s, s) AS a0)"
     + "".join(f", LATERAL (SELECT concat(a{i}, a{i}) AS a{i + 1})" for i in range(19)),
     "SELECT * FROM stack(1000000, 1)",

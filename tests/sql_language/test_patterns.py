@@ -76,6 +76,10 @@ COPIES = ", ".join(["s"] * 50)
         f"SELECT regexp_count(concat({COPIES}), 'a+a+a+b') FROM t",
         "SELECT size(split(space(25000), ' +x')) FROM (VALUES (1))",
         f"SELECT '{'a' * 30_000}' LIKE 'a%b'",
+        "SELECT listagg('aaaa', '') RLIKE '(?=a)a.*b.*c' FROM t",
+        "SELECT array_join(collect_list(s), '') RLIKE 'a+b' FROM t",
+        "SELECT n FROM (SELECT listagg(s, '') AS x FROM t) WHERE x RLIKE 'a+'",
+        "SELECT hex(repeat('a', 180)) RLIKE 'a.*b.*c.*d'",
     ],
 )
 def test_texts_too_long_for_their_pattern(statement: str) -> None:
