@@ -51,7 +51,7 @@ class Analysis:
                 return self.descriptions.explained_table(checked.statement, planned, [*lines, line])
             raise AlreadyExists(
                 f'{there.kind.capitalize()} "{there.name}" already exists: the statement cannot be run',
-                hint="EXPLAIN ANALYZE runs a statement; EXPLAIN shows its plan, EXPLAIN ANALYZE QUERY name what one took",
+                hint="EXPLAIN shows its plan, EXPLAIN ANALYZE QUERY name what it took",
                 place=inner.place,
             )
         if name is None and (checked.running or (checked.live and isinstance(inner, st.Select))):
