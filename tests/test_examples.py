@@ -25,23 +25,23 @@ def passes(files: list[Path]) -> None:
     assert not said + wrong, said + wrong
 
 
-def _written(page: Path, folder: Path) -> Path | None:
-    """The Python of a page as a module, on the lines of the page."""
+def _written(page: Path, folder: Path) -> list[Path]:
+    """The Python of a page as modules, on the lines of the page: those that it names, and one of all others."""
     found = [b for b in blocks(page) if b.language == "python" and (not b.word or b.word.endswith(".py"))]
-    if not found:
-        return None
-    lines = [""] * len(page.read_text(encoding="utf-8").splitlines())
+    whole = f"{page.relative_to(ROOT).with_suffix('')}".replace("/", "_").replace(".", "_") + ".py"
+    modules: dict[str, list[str]] = {}
     for block in found:
+        empty = [""] * len(page.read_text(encoding="utf-8").splitlines())
+        lines = modules.setdefault(block.word or whole, empty)
         lines[block.line : block.line + block.text.count("\n")] = block.text.splitlines()
-    made = folder / f"{page.relative_to(ROOT).with_suffix('')}".replace("/", "_").replace(".", "_")
-    made = made.with_suffix(".py")
-    made.write_text(LOOSE + "\n".join(lines[1:]), encoding="utf-8")
-    return made
+    for name, lines in modules.items():
+        (folder / name).write_text(LOOSE + "\n".join(lines[1:]), encoding="utf-8")
+    return [folder / name for name in modules]
 
 
 @pytest.mark.slow
 def test_examples_have_types(tmp_path: Path) -> None:
-    written = [made for page in PAGES if (made := _written(page, tmp_path)) is not None]
+    written = [made for page in PAGES for made in _written(page, tmp_path)]
     assert len(written) > 5 and EXAMPLES
     passes([*EXAMPLES, *written])
 
