@@ -76,7 +76,8 @@ class Texts:
 
     def ask(self, text: str, params: Params, permissions: Permissions | None = None) -> Result:
         """Runs a text; nothing starts if ``permissions`` refuse it."""
-        self.lifetime.check_open()
+        if self.lifetime.closed:
+            self.lifetime.check_open()
         if permissions is None or _may_have_plan(text, params):
             try:
                 found = self.plans.find(text, params, None if permissions is None else permissions.planned)

@@ -187,7 +187,7 @@ class Plans(Generic[R]):
         kept = self._kept
         known = _known(kept, text, params)
         try:
-            if known is None or known[0].holes is not None:
+            if known is None:
                 known = self._search(kept, text, params)
                 if known is None:
                     return None
@@ -269,7 +269,7 @@ class Plans(Generic[R]):
 
 def _known(kept: _Kept, text: str, params: Params) -> tuple[Plan, Sequence[Any]] | None:
     """Returns the plan of a statement whose form was seen before, and the values of this one."""
-    plan: Plan | None = None
+    plan: Plan | None
     if params is not None:
         given = kept.by_params.get(text)
         if given is None:
@@ -281,15 +281,17 @@ def _known(kept: _Kept, text: str, params: Params) -> tuple[Plan, Sequence[Any]]
         if type(params) is dict and len(params) == len(asked) and all(n in params for n in asked):
             return plan, [params[n] for n in asked]
         return None
-    parts = text.split("'", 2)
-    if len(parts) == 1:
-        head = text.rstrip(_DIGITS)
-        if 0 < len(text) - len(head) < 19 and (plan := kept.by_number.get(head)) is not None:
-            return plan, (int(text[len(head) :]),)
-    elif len(parts) == 3 and not parts[2]:
-        value = parts[1]
-        if "\\" not in value and "$" not in value and (plan := kept.by_text.get(parts[0])) is not None:
+    if text[-1:] == "'":
+        head, _, rest = text.partition("'")
+        value = rest[:-1]
+        plan = kept.by_text.get(head)
+        if plan is not None and rest and not ("'" in value or "\\" in value or "$" in value):
             return plan, (value,)
+    else:
+        head = text.rstrip(_DIGITS)
+        plan = kept.by_number.get(head)
+        if plan is not None and 0 < len(text) - len(head) < 19:
+            return plan, (int(text[len(head) :]),)
     for pattern, plan, reads in kept.by_pattern.get(text[:_HEAD], ()):
         match = pattern.fullmatch(text)
         if match is not None:
