@@ -13,6 +13,8 @@ from millpond.query.table_writer import Writer
 from millpond.records.values import Unfit
 from millpond.sql.keyed import KeyedWrite
 
+_COUNTS = (Count(0), Count(1))
+
 
 def compile_write(write: KeyedWrite, writer: Writer, elsewhere: Callable[[], bool], *, strict: bool) -> Run:
     """Returns the function by which ``writer`` makes the change. It returns None, or raises Unfit, if the values, or a
@@ -26,7 +28,7 @@ def compile_write(write: KeyedWrite, writer: Writer, elsewhere: Callable[[], boo
         def put(*values: Any) -> Count | None:
             if elsewhere() or put_record(row({}, *values), strict) is None:
                 return None
-            return Count(1)
+            return _COUNTS[1]
 
         return put
     key_of = _key_of(write.key)
@@ -34,7 +36,7 @@ def compile_write(write: KeyedWrite, writer: Writer, elsewhere: Callable[[], boo
 
         def drop(*values: Any) -> Count | None:
             count = None if elsewhere() else writer.drop(key_of(values))
-            return None if count is None else Count(count)
+            return None if count is None else _COUNTS[count]
 
         return drop
 
@@ -42,7 +44,7 @@ def compile_write(write: KeyedWrite, writer: Writer, elsewhere: Callable[[], boo
 
     def patch(*values: Any) -> Count | None:
         count = None if elsewhere() else writer.patch(key_of(values), lambda record: row(record, *values))
-        return None if count is None else Count(count)
+        return None if count is None else _COUNTS[count]
 
     return patch
 
