@@ -59,6 +59,8 @@ class Steps:
     def __init__(self) -> None:
         self._steps: dict[tuple[str, ...], Step] = {}
         self._path: tuple[str, ...] = ()
+        self.engine: str | None = None
+        """Which engine has evaluated since this was reset: Spark, if both have."""
 
     def __iter__(self) -> Iterator[Step]:
         return iter(list(self._steps.values()))
@@ -122,6 +124,13 @@ def step(name: str) -> Iterator[Step]:
         yield found
     finally:
         record.end(found, time.perf_counter() - began)
+
+
+def run_by(engine: str) -> None:
+    """Records which engine evaluates."""
+    record: Steps | None = getattr(_current, "steps", None)
+    if record is not None and record.engine != "spark":
+        record.engine = engine
 
 
 def timed(name: str, work: Callable[[], T]) -> T:

@@ -227,7 +227,7 @@ def test_fields_up_to_a_limit_become_columns(caplog: pytest.LogCaptureFixture) -
 def test_what_spark_keeps_of_a_batch_it_lets_go(spark: SparkSession) -> None:
     source = topic_of(ID)
     given = spark.createDataFrame(messages('{"id": 1, "more": 2}'))
-    batch = Batch(source, {"0": 0}, {"0": 1}, limit=10, spark=lambda: spark, frame=given, shared=True)
+    batch = Batch(source, {"0": 0}, {"0": 1}, spark=lambda: spark, frame=given, shared=True)
     fitted = batch.fitting(source.schema())
     narrow = Schema(tuple(c for c in source.schema() if c.name != "more"))
     frames = [b.frame for b in (fitted, batch.fitting(narrow))]

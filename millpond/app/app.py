@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ from millpond.journal.state import StateDirectory
 from millpond.loading.progress import Report
 from millpond.options import parse_size
 from millpond.plan.connectors import StandIn
+from millpond.plan.engine_rule import Engine
 from millpond.query.evaluate import Path as EvaluationPath
 from millpond.query.result import Result
 from millpond.query.table import Record, Table
@@ -53,7 +54,8 @@ class App:
 
     ``path_or_sql`` is the path of a SQL file, or SQL. ``state`` is the directory that keeps everything across
     restarts; without it nothing is kept. ``master`` is the Spark master, by default this machine's cores. Spark
-    starts when a query first needs it.
+    starts when a query first needs it. ``engine`` says who evaluates the batches of running statements: with ``auto``
+    this process small ones and Spark the others, on every master; ``spark`` or ``process`` all of them.
 
         with App("CREATE TABLE t (id INT PRIMARY KEY, name STRING)") as app:
             app.table("t").insert({"id": 1, "name": "one"})
@@ -71,6 +73,7 @@ class App:
         *,
         state: str | os.PathLike[str] | None = None,
         master: str | None = None,
+        engine: Engine = "auto",
         functions: Iterable[Callable[..., Any]] = (),
         compact_after: str = "8MB",
         _on_progress: Report | None = None,
@@ -89,6 +92,8 @@ class App:
             changes_kept = parse_size(compact_after)
         except ValueError as error:
             raise InvalidOption(f'compact_after = "{compact_after}": {error}') from None
+        if engine not in get_args(Engine):
+            raise InvalidOption(f'engine = "{engine}": it is one of {", ".join(get_args(Engine))}')
         self._on_progress = _on_progress or (lambda progress: None)
         self._functions: dict[str, UserFunction] = {}
         self._servers: list[HttpServer] = []
@@ -98,6 +103,7 @@ class App:
         state_directory = StateDirectory(state, read_only=_read_only)
         settings = Settings(
             master=master,
+            engine=engine,
             compact_after=changes_kept,
             on_progress=lambda progress: self._on_progress(progress),
             on_emit=_on_emit,

@@ -18,6 +18,7 @@ from millpond.loading.discovered_columns import KeptColumns
 from millpond.loading.followers import Mask
 from millpond.loading.open_sources import Sources
 from millpond.loading.progress import Load
+from millpond.plan.engine_rule import Engine
 from millpond.plan.explain import explain_plan
 from millpond.plan.forms import explained
 from millpond.plan.statement_plan import Planned
@@ -43,6 +44,7 @@ from millpond.streaming.window import describe_watermark
 from millpond.types import type_name
 from millpond.views.materialized_view import Views
 
+_BY_ENGINE = ("process_batches", "process_rows", "spark_batches", "spark_rows")
 _QUERY_COLUMNS = (
     "name",
     "state",
@@ -56,6 +58,7 @@ _QUERY_COLUMNS = (
     "waiting",
     "retries",
     "batches",
+    *_BY_ENGINE,
     "last_batch",
     "last_batch_ms",
     "error",
@@ -63,7 +66,21 @@ _QUERY_COLUMNS = (
 )
 _TYPES = {
     **dict.fromkeys(
-        ("rows", "batches", "last_batch_ms", "lag", "lost", "errors", "misses", "late", "waiting", "retries"),
+        (
+            *(
+                "rows",
+                "batches",
+                "last_batch_ms",
+                "lag",
+                "lost",
+                "errors",
+                "misses",
+                "late",
+                "waiting",
+                "retries",
+            ),
+            *_BY_ENGINE,
+        ),
         pa.int64(),
     ),
     "rate": pa.float64(),
@@ -106,6 +123,7 @@ class Descriptions:
     plan_of: PlanOf
     table: Callable[[str], Table]
     mask: Mask
+    engine: Engine
 
     def show(self, what: str) -> pa.Table:
         """Runs SHOW: functions, queries, streams or tables."""
@@ -250,9 +268,8 @@ class Descriptions:
 
     def plan_lines(self, planned: Planned, way: Way | None = None) -> list[str]:
         """Returns the plan of a statement in words; ``way`` is that of the cached plan that runs it, if any."""
-        return explain_plan(
-            planned, self.evaluator if way is None else _Cached(way), self._asked(planned.checked)
-        )
+        ways = self.evaluator if way is None else _Cached(way)
+        return explain_plan(planned, ways, self._asked(planned.checked), engine=self.engine)
 
     def way_of(self, statement: Statement) -> Way | None:
         """Returns which engine runs a statement that has a plan: the one that App.sql uses for its text."""

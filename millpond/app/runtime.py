@@ -31,6 +31,7 @@ from millpond.loading.loader import Loader
 from millpond.loading.open_sources import Sources
 from millpond.loading.progress import Load, Report
 from millpond.plan.connectors import Connectors, StandIn
+from millpond.plan.engine_rule import Engine
 from millpond.query.evaluate import Evaluator, Path
 from millpond.query.plans import Plans
 from millpond.query.result import Result
@@ -54,6 +55,7 @@ class Settings:
     """Contains the settings that an app was opened with."""
 
     master: str | None
+    engine: Engine
     compact_after: int
     on_progress: Report
     on_emit: OnEmit | None

@@ -161,7 +161,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         store,
         catalog,
         evaluator,
-        Stages(evaluator, clock, spark.session),
+        Stages(evaluator, clock, spark.session, settings.engine),
         turn,
         emitted,
         inputs.read,
@@ -266,6 +266,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         plan_of=plan_of,
         table=table,
         mask=mask,
+        engine=settings.engine,
     )
     analysis = Analysis(
         descriptions=descriptions,

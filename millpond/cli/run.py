@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -58,6 +58,12 @@ def run(
     master: Annotated[
         str | None, typer.Option(help="The Spark master; this machine by default.", metavar="URL")
     ] = None,
+    engine: Annotated[
+        Literal["auto", "spark", "process"],
+        typer.Option(
+            help="Who evaluates batches: small ones this process and the others Spark, or one of them all."
+        ),
+    ] = "auto",
     format: Annotated[Format, typer.Option(help="How rows are written.")] = Format.table,
     http: Annotated[
         str | None,
@@ -87,7 +93,7 @@ def run(
 
         server = Server.of(http, http_allow, http_origin)
         report.mask = Script.of(read_sql(file)).mask
-        Run(file, state, master, compact_after, Printer(format), report, server).until_done(once=once)
+        Run(file, state, master, engine, compact_after, Printer(format), report, server).until_done(once=once)
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,7 @@ class Run:
         file: Path,
         state: Path | None,
         master: str | None,
+        engine: Literal["auto", "spark", "process"],
         compact_after: str,
         printer: Printer,
         report: Report,
@@ -130,6 +137,7 @@ class Run:
         self._file = file
         self._state = state
         self._master = master
+        self._engine = engine
         self._compact_after = compact_after
         self._printer = printer
         self._report = report
@@ -199,6 +207,7 @@ class Run:
                     self._file,
                     state=self._state,
                     master=self._master,
+                    engine=self._engine,
                     compact_after=self._compact_after,
                     _on_progress=loading.report,
                     _on_status=loading.status,

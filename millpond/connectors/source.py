@@ -65,6 +65,11 @@ class Source(ABC):
     local: ClassVar[bool] = False
     """Whether only the process that created the source can read it."""
 
+    staged: ClassVar[bool] = False
+    """Whether its rows are copied for Spark where the executors are this process: that costs less than Python workers
+    that read them.
+    """
+
     endless: ClassVar[bool] = False
     """Whether it is a stream: statements that read it keep running."""
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millpond import allowance
+from millpond import allowance, steps
 from millpond.allowance import Allowance
 from millpond.engine.collect import collect, schema_of
 from millpond.engine.failures import explain, unknown_type
 from millpond.engine.functions import register
 from millpond.engine.internals import java_frame
 from millpond.engine.session import new_session
-from millpond.engine.spark_stage import to_frame
+from millpond.engine.staged import to_frame
 from millpond.errors import Error
 from millpond.types import normal
 
@@ -35,6 +35,7 @@ _numbers = itertools.count(1)
 
 def ask(spark: SparkSession, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
     """Returns the result of a Spark query over named Arrow tables."""
+    steps.run_by("spark")
     limit = allowance.current()
     session = new_session(spark)
     try:

@@ -15,7 +15,8 @@ from millpond.connectors import abilities
 from millpond.connectors.source import BYTES_OF_A_ROW, SEQ, NativeSource, Source, Split
 from millpond.engine.collect import collect
 from millpond.engine.reader import read_range
-from millpond.engine.spark_stage import to_frame
+from millpond.engine.session import is_local
+from millpond.engine.staged import Staged
 from millpond.errors import Error
 from millpond.formats.received import Received, none_rejected
 from millpond.types import Schema, quote
@@ -31,8 +32,7 @@ class Divide(Exception):
 class Batch:
     """Represents the rows after ``start`` up to ``end``. Statements at the same offset share one.
 
-    ``limit`` is the number of rows up to which they are read in this process. ``frame`` is the batch as Spark delivered
-    it; without it Spark reads the range on demand.
+    ``frame`` is the batch as Spark delivered it; without it Spark reads the range on demand.
     """
 
     def __init__(
@@ -41,7 +41,6 @@ class Batch:
         start: Offset | None,
         end: Offset,
         *,
-        limit: int,
         spark: Callable[[], SparkSession],
         frame: DataFrame | None = None,
         shared: bool = False,
@@ -49,13 +48,13 @@ class Batch:
         self.source = source
         self.start = start
         self.end = end
-        self.limit = limit
         self.spark = spark
         self._given = frame
         self._shared = shared
         self.sifted: tuple[pa.Table, pa.Table] | None = None
         """Its rows and its error records, if it was read here because some records cannot be read."""
         self._kept: list[DataFrame] = []
+        self._staged: list[Staged] = []
 
     @cached_property
     def _splits(self) -> list[Split]:
@@ -99,7 +98,7 @@ class Batch:
         if middle == self.end or middle == self.start:
             return None
         ends = ((self.start, middle), (middle, self.end))
-        first, second = (Batch(self.source, a, b, limit=self.limit, spark=self.spark) for a, b in ends)
+        first, second = (Batch(self.source, a, b, spark=self.spark) for a, b in ends)
         return first, second
 
     def read(self) -> pa.Table:
@@ -114,22 +113,25 @@ class Batch:
         return self.source.schema().arrow().append(pa.field(SEQ, pa.int64())).empty_table()
 
     @cached_property
-    def rows(self) -> pa.Table | None:
-        """Returns the rows with ``_seq``, read here; None if they are more than the limit, or their number is not
-        known.
-        """
-        return self.read() if self._about <= self.limit else None
+    def rows(self) -> pa.Table:
+        """Returns the rows with ``_seq``, read here."""
+        return self.read()
 
     @property
-    def _about(self) -> float:
+    def about(self) -> float:
         """Returns the number of rows, estimated from their bytes if the source does not know it."""
         if self.size is not None:
             return self.size
+        return math.inf if self.bytes is None else self.bytes / BYTES_OF_A_ROW
+
+    @cached_property
+    def bytes(self) -> int | None:
+        """Returns the bytes of the rows, if the source knows them."""
         try:
             sizes = [s.bytes for s in self._splits]
         except Error:
-            return math.inf  # whoever reads the rows gets the error
-        return math.inf if None in sizes else sum(s for s in sizes if s is not None) / BYTES_OF_A_ROW
+            return None  # whoever reads the rows gets the error
+        return None if None in sizes else sum(s for s in sizes if s is not None)
 
     @cached_property
     def _received(self) -> Received:
@@ -185,7 +187,7 @@ class Batch:
             return False
         self.sifted = (pa.Table.from_batches(rows, arrow.append(pa.field(SEQ, pa.int64()))), all_rejected)
         self.close()
-        for made in ("size", "rows", "frame", "rejected"):
+        for made in ("size", "bytes", "rows", "frame", "rejected"):
             self.__dict__.pop(made, None)
         return True
 
@@ -213,21 +215,30 @@ class Batch:
     @cached_property
     def frame(self) -> DataFrame:
         """Returns the rows with ``_seq`` on Spark, which caches them if several statements may read them."""
-        frame = self._made_frame
+        if self.cheap:
+            self._staged.append(Staged(self.spark(), self.rows))
+            return self._staged[-1].frame
+        frame = self._frame_of_source()
         if self._shared:
             self._kept.append(frame := frame.persist())
         return frame
 
     @property
-    def _made_frame(self) -> DataFrame:
+    def cheap(self) -> bool:
+        """Returns whether Spark gets the rows from this process, and not from the source."""
         if isinstance(self.source, NativeSource) or self.sifted is not None:
-            return to_frame(self.spark(), self.read())
+            return True
+        return self.source.staged and is_local(self.spark())
+
+    def _frame_of_source(self) -> DataFrame:
         return self._read_frame
 
     def close(self) -> None:
-        """Releases the rows that Spark caches, also those of batches fitted from it."""
+        """Releases the rows that Spark caches or that are staged for it, also those of batches fitted from it."""
         while self._kept:
             self._kept.pop().unpersist()
+        while self._staged:
+            self._staged.pop().close()
 
 
 class Fitted(Batch):
@@ -247,16 +258,13 @@ class Fitted(Batch):
         ]
         return pa.table([*arrays, rows[SEQ]], names=[*self._schema.names, SEQ])
 
-    @property
-    def _made_frame(self) -> DataFrame:
-        if isinstance(self.source, NativeSource) or self.sifted is not None:
-            return to_frame(self.spark(), self.read())
+    def _frame_of_source(self) -> DataFrame:
         return self._read_frame.select(*(quote(name) for name in (*self._schema.names, SEQ)))
 
     def sift(self) -> bool:
         if not self._batch.sift():
             return False
-        for made in ("size", "rows", "frame", "rejected"):
+        for made in ("size", "bytes", "rows", "frame", "rejected"):
             self.__dict__.pop(made, None)
         self.sifted = self._batch.sifted
         return True
@@ -269,8 +277,10 @@ class Part(Batch):
         self._rows = rows
         self.spark = spark
         self.high = high
+        self._staged = []
 
     lost = 0
+    cheap = True
 
     def halves(self) -> None:
         """Returns nothing: it has no place in a stream."""
@@ -300,5 +310,10 @@ class Part(Batch):
         return self._rows
 
     @cached_property
+    def bytes(self) -> int:
+        return int(self._rows.nbytes)
+
+    @cached_property
     def frame(self) -> DataFrame:
-        return to_frame(self.spark(), self._rows)
+        self._staged.append(Staged(self.spark(), self._rows))
+        return self._staged[-1].frame

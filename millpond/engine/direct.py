@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.engine.batch import Batch
-from millpond.engine.local_stage import SMALL_BATCH
 from millpond.engine.pipeline import Pipeline
 from millpond.engine.sizes import BatchSize
 
@@ -56,7 +55,7 @@ class DirectStream:
             while pipeline.active and not pipeline.reached(end):
                 start = pipeline.offset
                 until = abilities.clip(self.source, start, end, self._size.rows)
-                batch = Batch(self.source, start, until, limit=SMALL_BATCH, spark=self._own_session)
+                batch = Batch(self.source, start, until, spark=self._own_session)
                 for other in list(self._members):
                     if other.offset == start:
                         other.advance(batch)

@@ -1,8 +1,5 @@
-"""Runs the batch stage in this process: DuckDB evaluates, without a Spark job.
-
-Spark's own part of a batch (its offsets) stays the same. The fixed cost of a job (planning, tasks, Python workers) pays
-only if other machines do the work: on a cluster, batches of up to SMALL_BATCH rows are evaluated here; on one machine,
-all batches are.
+"""Runs the batch stage in this process: DuckDB evaluates, without a Spark job, whose fixed cost (planning, tasks)
+only pays for many rows.
 """
 
 from __future__ import annotations
@@ -18,7 +15,6 @@ from millpond.plan.plans import BatchPlan, TableInput
 from millpond.query.evaluate import Answer
 from millpond.tables.base import Snapshot
 
-SMALL_BATCH = 10_000
 SMALL = 20_000
 """Rows up to which a changed table is read completely instead of looked up."""
 
@@ -39,6 +35,7 @@ class LocalStage:
         self._answer = answer
 
     def run(self, batch: pa.Table, tables: Tables) -> pa.Table:
+        steps.run_by("process")
         if self._plan.keeps and not batch.num_rows:
             return self._plan.output.arrow().empty_table()
         inputs = {self._plan.stream.view: batch}

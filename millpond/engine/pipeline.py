@@ -16,7 +16,7 @@ from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.engine.batch import Batch, Divide
 from millpond.engine.failures import explain
-from millpond.engine.states import State, moved
+from millpond.engine.states import ENGINES, State, moved
 from millpond.errors import Error, TopicReplaced, without_passwords
 from millpond.plan.plans import PipelinePlan
 from millpond.retry import AGAIN, NO_PATIENCE, Issues, Patience
@@ -101,6 +101,8 @@ class Pipeline:
         self.steps = Steps()
         """What the steps of its batches have taken since it was started."""
         self.batches = 0
+        self.by_engine: dict[str, tuple[int, int]] = {}
+        """Batches and their rows, by the engine that evaluated them."""
         self.last_batch_seconds = 0.0
         self.last_batch: datetime | None = None
         self._recent: deque[tuple[float, int]] = deque()
@@ -168,6 +170,7 @@ class Pipeline:
                 position = Position(self.name, "", self._batch + 1, {self._stream: part.end})
                 try:
                     lost = part.lost
+                    self.steps.engine = None
                     with recording(self.steps):
                         self.rows_out += self.statement.apply(part, position)
                 except Divide:
@@ -178,7 +181,7 @@ class Pipeline:
                     self.fail(explain(error))
                     return
                 self._arrive(position, lost)
-                self._count(part.size or 0, time.monotonic() - began)
+                self._count(part.size or 0, time.monotonic() - began, self.steps.engine or "process")
         self.on_progress()
 
     def passed(self, end: Offset, rows: int, seconds: float, lost: int) -> None:
@@ -192,7 +195,7 @@ class Pipeline:
             self.statement.pass_over(position, {})
             self._arrive(position, lost)
             self.rows_out += rows
-            self._count(rows, seconds)
+            self._count(rows, seconds, "spark")
         self.on_progress()
 
     def _arrive(self, position: Position, lost: int) -> None:
@@ -210,9 +213,11 @@ class Pipeline:
                 without_passwords(self.source.uri),
             )
 
-    def _count(self, rows: int, seconds: float) -> None:
+    def _count(self, rows: int, seconds: float, engine: str) -> None:
         now = time.monotonic()
         self.batches += 1
+        batches, total = self.by_engine.get(engine, (0, 0))
+        self.by_engine[engine] = (batches + 1, total + rows)
         self.last_batch_seconds = seconds
         self.last_batch = datetime.now(UTC)
         self._recent.append((now, rows))
@@ -317,6 +322,8 @@ class Pipeline:
             "late": self.statement.late,
             "waiting": self.statement.waiting,
             "batches": self.batches,
+            **{f"{e}_batches": self.by_engine.get(e, (0, 0))[0] for e in ENGINES},
+            **{f"{e}_rows": self.by_engine.get(e, (0, 0))[1] for e in ENGINES},
             "last_batch": self.last_batch,
             "last_batch_ms": round(self.last_batch_seconds * 1000),
             "error": self.error.message if self.error else None,

@@ -23,7 +23,8 @@ from millpond.engine.failures import explain
 from millpond.engine.local_stage import Tables
 from millpond.engine.pipeline import Pipeline
 from millpond.engine.sizes import BatchSize
-from millpond.engine.spark_stage import needed_of, to_frame
+from millpond.engine.spark_stage import needed_of
+from millpond.engine.staged import to_frame
 from millpond.engine.stream import StreamQuery, end_query
 from millpond.errors import NotSupported
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from millpond.clock import Clock
@@ -20,22 +19,24 @@ from millpond.engine.failures import explain
 from millpond.engine.functions import register
 from millpond.engine.internals import java_session
 from millpond.engine.local_stage import SMALL, Tables, distinct, in_order
-from millpond.formats.received import no_rows
+from millpond.engine.staged import Staged, to_frame
 from millpond.plan.pipeline import stream_select
 from millpond.plan.plans import BatchPlan, Lookup, TableInput
 from millpond.sql.render.spark import at_time
-from millpond.types import quote, type_name
+from millpond.types import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SOURCE = "__source"
+_BROADCAST = 64 << 20
+"""Maximum bytes of a table that is registered completely."""
 
 
 @dataclass(slots=True)
 class _Registered:
     version: int
-    frame: DataFrame
+    rows: Staged
 
 
 class SparkStage:
@@ -48,52 +49,65 @@ class SparkStage:
         self._plan = plan
         self._clock = clock
         self._registered: dict[str, _Registered] = {}
+        self._seen: dict[str, int] = {}
+        """The version of each table at the last batch."""
 
-    def run(self, batch: DataFrame, tables: Tables) -> pa.Table:
-        """Returns the results of a batch, in the order of the stream. ``_seq`` is left out."""
+    def run(self, batch: DataFrame, tables: Tables, *, cheap: bool = False) -> pa.Table:
+        """Returns the results of a batch, in the order of the stream. ``_seq`` is left out. ``cheap`` says that
+        reading the batch twice costs less than to cache it.
+        """
         spark = batch.sparkSession
         plan = _at_time(self._plan, self._clock)
         looked_up = [t for t in plan.tables if self._looks_up(t, tables)]
         needed: DataFrame | None = None
+        fetched: list[Staged] = []
         try:
             needed = needed_of(batch, plan)
-            if any(t.lookup is not None and t.lookup.of is None for t in looked_up):
+            if not cheap and any(t.lookup is not None and t.lookup.of is None for t in looked_up):
                 needed = needed.persist()
             needed.createOrReplaceTempView(plan.stream.view)
             for table in plan.tables:
                 if table not in looked_up:
                     self._register(spark, table, tables)
-            self._look_up(spark, plan, looked_up, tables)
+            fetched += self._look_up(spark, plan, looked_up, tables)
             register(spark, plan.sql)
             found = collect(spark.sql(plan.sql))
         except Exception as error:
             raise explain(error) from error
         finally:
-            if looked_up and needed is not None:
+            if looked_up and needed is not None and not cheap:
                 needed.unpersist()
+            for rows in fetched:
+                rows.close()
         return in_order(found)
 
     def _looks_up(self, table: TableInput, tables: Tables) -> bool:
         if table.lookup is None:
             return False
+        version = tables.version(table.table)
         known = self._registered.get(table.view)
-        if known is not None and known.version == tables.version(table.table):
+        if known is not None and known.version == version:
             return False
-        snapshot = tables.snapshot(table.table)
-        return snapshot.remote or len(snapshot) > SMALL
+        snapshot, before = tables.snapshot(table.table), self._seen.get(table.view)
+        self._seen[table.view] = version
+        if snapshot.remote:
+            return True
+        return len(snapshot) > SMALL and (before != version or snapshot.scan().nbytes > _BROADCAST)
 
     def _register(self, spark: SparkSession, table: TableInput, tables: Tables) -> None:
         known = self._registered.get(table.view)
         version = tables.version(table.table)
-        if known is None or known.version != version or not _same_session(known.frame, spark):
-            frame = to_frame(spark, tables.snapshot(table.table).scan())
-            known = self._registered[table.view] = _Registered(version, frame)
-        known.frame.createOrReplaceTempView(table.view)
+        if known is None or known.version != version or not _same_session(known.rows.frame, spark):
+            rows = Staged(spark, tables.snapshot(table.table).scan())
+            known = self._registered[table.view] = _Registered(version, rows)
+        known.rows.frame.createOrReplaceTempView(table.view)
 
     def _look_up(
         self, spark: SparkSession, plan: BatchPlan, wanted: list[TableInput], tables: Tables
-    ) -> None:
+    ) -> list[Staged]:
+        """Registers the rows that the batch needs of these tables."""
         fetched: dict[str, pa.Table] = {}
+        staged: list[Staged] = []
         collected = _collect_keys(spark, plan, wanted)
         for table in wanted:
             lookup = table.lookup
@@ -108,7 +122,9 @@ class SparkStage:
             rows = tables.snapshot(table.table).get(lookup.columns, keys)
             fetched[table.view] = rows
             self._registered.pop(table.view, None)
-            to_frame(spark, rows).createOrReplaceTempView(table.view)
+            staged.append(Staged(spark, rows))
+            staged[-1].frame.createOrReplaceTempView(table.view)
+        return staged
 
 
 def _collect_keys(spark: SparkSession, plan: BatchPlan, wanted: list[TableInput]) -> dict[str, pa.Table]:
@@ -150,17 +166,6 @@ def _same_session(frame: DataFrame, spark: SparkSession) -> bool:
 
 def _struct(lookup: Lookup) -> str:
     return "struct(" + ", ".join(f"{k} AS k{i}" for i, k in enumerate(lookup.keys)) + ")"
-
-
-def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Converts Arrow rows to a Spark DataFrame with the same types. In one chunk: Spark stops at an empty one, and at
-    none; and copied, as PySpark cannot convert slices of lists.
-    """
-    rows = rows.combine_chunks() if rows.num_rows else pa.Table.from_batches([no_rows(rows.schema)])
-    if any(pa.types.is_nested(c.type) and c.chunk(0).offset for c in rows.columns):
-        rows = rows.take(pa.array(np.arange(rows.num_rows)))
-    ddl = ", ".join(f"{quote(f.name)} {type_name(f.type)}" for f in rows.schema)
-    return spark.createDataFrame(rows, schema=ddl)
 
 
 def deliver(spark: SparkSession, sink: NativeSink, rows: pa.Table) -> None:

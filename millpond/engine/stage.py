@@ -9,25 +9,29 @@ from millpond.clock import Clock
 from millpond.engine.batch import Batch
 from millpond.engine.local_stage import LocalStage, Tables
 from millpond.engine.spark_stage import SparkStage
+from millpond.plan.engine_rule import EngineRule
 from millpond.plan.plans import BatchPlan
 from millpond.query.evaluate import Answer
 
 
 class Stage:
-    """Runs the batches of one plan: in process with ``answer`` if the rows can be here, else on Spark."""
+    """Runs the batches of one plan: in process with ``answer`` where the rule says so, else by Spark."""
 
-    def __init__(self, plan: BatchPlan, answer: Answer | None, clock: Clock):
+    def __init__(self, plan: BatchPlan, answer: Answer | None, clock: Clock, rule: EngineRule):
         self._plan = plan
+        self._rule = rule
         self._reading = f"read stream {plan.stream.relation.name}"
         self._local = LocalStage(plan, answer) if answer is not None else None
         self._spark = SparkStage(plan, clock)
 
     def run(self, batch: Batch, tables: Tables) -> pa.Table:
         """Returns the results of the batch, in the order of the stream, without ``_seq``."""
-        if self._local is not None:
+        if self._local is not None and self._rule.in_process(batch.about, batch.bytes):
             rows = steps.timed(self._reading, lambda: batch.rows)
-            if rows is not None:
-                return self._local.run(rows, tables)
+            return self._local.run(rows, tables)
+        steps.run_by("spark")
         if self._plan.keeps and batch.frame.isEmpty():
             return self._plan.output.arrow().empty_table()
-        return steps.timed("read and evaluate by Spark", lambda: self._spark.run(batch.frame, tables))
+        return steps.timed(
+            "read and evaluate by Spark", lambda: self._spark.run(batch.frame, tables, cheap=batch.cheap)
+        )

@@ -21,10 +21,8 @@ from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.engine.batch import Batch
 from millpond.engine.failures import explain
-from millpond.engine.local_stage import SMALL_BATCH
 from millpond.engine.pipeline import Pipeline
 from millpond.engine.reader import noted, read_stream, reading_session
-from millpond.engine.session import is_local
 from millpond.engine.sizes import BatchSize
 from millpond.errors import Closed, ConnectionLost, EngineLost, Error, SourceError, TopicMissing
 
@@ -55,12 +53,12 @@ class StreamQuery:
         self._lock = threading.Condition()
         self._at: Offset | None = None
         self._own: SparkSession | None = None
+        self._late: SparkSession | None = None
         self._query: StreamingQuery | None = None
         self._turn = 0
         """The number of the current run of the query; 0 if no statement needs it."""
         self._turns = itertools.count(1)
         self._failure: Error | None = None
-        self._limit = SMALL_BATCH
         self._size = size
         self._closed = False
         self._follower: threading.Thread | None = None
@@ -129,13 +127,12 @@ class StreamQuery:
 
     def _launch(self) -> None:
         spark = self._spark()
-        self._limit = self._size.most if is_local(spark) else SMALL_BATCH
         self._launched += 1
         self._failure = None
         self._checkpoint = self._directory / str(self._launched)
         shutil.rmtree(self._directory, ignore_errors=True)
         self._directory.mkdir(parents=True)
-        self._own = reading_session(spark)
+        self._own, self._late = reading_session(spark), None
         self._query = (
             self._writer(reading_session(spark))
             .queryName(f"{self._directory.name}-{self._launched}")
@@ -250,14 +247,18 @@ class StreamQuery:
     def _range(
         self, start: Offset | None, end: Offset, frame: DataFrame | None = None, *, shared: bool = False
     ) -> Batch:
-        return Batch(
-            self.source, start, end, limit=self._limit, spark=self._own_session, frame=frame, shared=shared
-        )
+        return Batch(self.source, start, end, spark=self._own_session, frame=frame, shared=shared)
 
     def _own_session(self) -> SparkSession:
-        """Returns the session that reads ranges, so that names do not mix with those of the query's batches."""
+        """Returns the session for the batches of this thread, so that names do not mix: the query's, or the one of
+        statements that are behind.
+        """
         assert self._own is not None
-        return self._own
+        if threading.current_thread() is not self._follower:
+            return self._own
+        if self._late is None:
+            self._late = reading_session(self._spark())
+        return self._late
 
     # statements that are behind
 

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from millpond.engine.states import State
+from millpond.engine.states import ENGINES, State
 from millpond.http.hub import Hub
 from millpond.http.observation import Observation, Observer
 from millpond.query.stats import Status
@@ -129,6 +129,15 @@ def _queries(seen: Observation) -> Iterator[Metric]:
         ]
         suffix = "lost_rows" if name == "lost" else name
         yield _counter(f"millpond_query_{suffix}", text, ("query",), values)
+    for name, text in (("batches", "Batches"), ("rows", "Rows of batches")):
+        by_engine = [
+            ((q.name, engine), float(q.numbers[f"{engine}_{name}"]))
+            for q in seen.queries
+            for engine in ENGINES
+            if q.numbers.get(f"{engine}_{name}") is not None
+        ]
+        says = f"{text} that an engine evaluated."
+        yield _counter(f"millpond_query_engine_{name}", says, ("query", "engine"), by_engine)
     gauges = (
         ("lag_rows", "lag", 1.0, "Rows of its stream that have not been applied."),
         ("waiting_rows", "waiting", 1.0, "Rows that wait for a match."),

@@ -27,14 +27,15 @@ _INLINE_BYTES = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Represents the rows ``start`` up to ``end`` of a stream. ``inline`` contains their segments, with their schemas,
-    if small.
+    """Represents the rows ``start`` up to ``end`` of a stream. ``size`` is their bytes, if known. ``inline`` contains
+    their segments, with their schemas, if small.
     """
 
     path: str
     stream: str
     start: int
     end: int
+    size: int | None = None
     inline: tuple[tuple[bytes, Segment], ...] | None = None
 
     @property
@@ -82,14 +83,15 @@ def parts(path: str | os.PathLike[str], stream: str, start: int, end: int) -> li
         if start >= end:
             return []
         if end - start <= _INLINE_ROWS:
-            schemas, inline, size = Schemas(), [], 0
+            schemas, inline, size, whole = Schemas(), [], 0.0, True
             for segment in read_segments(connection, name, start, end):
-                size += segment.blob.length
-                if segment.blob.file or size > _INLINE_BYTES:
-                    break
-                inline.append((schemas.data(connection, segment.schema), segment))
-            else:
-                return [Part(str(directory), name, start, end, tuple(inline))]
+                inside = min(segment.end, end) - max(segment.first, start)
+                size += segment.blob.length * inside / segment.blob.rows
+                whole = whole and not segment.blob.file and size <= _INLINE_BYTES
+                if whole:
+                    inline.append((schemas.data(connection, segment.schema), segment))
+            kept_inline = tuple(inline) if whole else None
+            return [Part(str(directory), name, start, end, int(size), kept_inline)]
     cuts = [start, *range((start // PART_ROWS + 1) * PART_ROWS, end, PART_ROWS), end]
     return [Part(str(directory), name, a, b) for a, b in pairwise(cuts)]
 

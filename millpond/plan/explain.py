@@ -7,6 +7,7 @@ from typing import Protocol
 
 from millpond.connectors.sink import find_sink
 from millpond.errors import without_passwords
+from millpond.plan.engine_rule import Engine, EngineRule
 from millpond.plan.plans import BatchPlan, FoldPlan, GroupsPlan, JoinPlan, LoadPlan, PipelinePlan, ViewPlan
 from millpond.plan.state import explain_join, explain_misses, explain_state
 from millpond.plan.statement_plan import Planned
@@ -40,9 +41,11 @@ class Ways(Protocol):
     def fold_way(self, fold: Fold) -> tuple[str, str]: ...
 
 
-def explain_plan(planned: Planned, ways: Ways, asked: Mapping[str, str] | None = None) -> list[str]:
+def explain_plan(
+    planned: Planned, ways: Ways, asked: Mapping[str, str] | None = None, *, engine: Engine = "auto"
+) -> list[str]:
     """Returns the lines of EXPLAIN for a statement. ``ways`` returns which engine evaluates a query, ``asked`` what
-    other systems are queried for, by view.
+    other systems are queried for, by view; ``engine`` is the app's setting.
     """
     checked, plan = planned.checked, planned.plan
     lines = [_headline(planned)]
@@ -50,7 +53,7 @@ def explain_plan(planned: Planned, ways: Ways, asked: Mapping[str, str] | None =
         case CheckedQuery(resolved=query):
             lines += [f"warning: {c.message}; {c.hint}" for c in join_warnings(query)]
             if isinstance(plan, PipelinePlan):
-                lines += _pipeline(plan, ways)
+                lines += _pipeline(plan, ways, plan.rule.in_app(engine))
             else:
                 lines += _once(query, plan, ways, asked or {})
             op = [f"{checked.op} STRING"] if isinstance(checked, CheckedSelect) and checked.op else []
@@ -92,11 +95,11 @@ def _headline(planned: Planned) -> str:
     return f"{name}: answered once" if ends else f"{name}: runs for as long as the app"
 
 
-def _pipeline(plan: PipelinePlan, ways: Ways) -> Iterator[str]:
+def _pipeline(plan: PipelinePlan, ways: Ways, rule: EngineRule) -> Iterator[str]:
     """Describes what happens to a batch, and what is stored in addition to the target."""
     if plan.join is not None:
-        yield from _join(plan.join, ways)
-    yield from _batch(plan.batch, ways)
+        yield from _join(plan.join, ways, rule)
+    yield from _batch(plan.batch, ways, rule)
     if isinstance(plan, FoldPlan):
         yield from _fold(plan.fold, ways)
     if isinstance(plan, GroupsPlan):
@@ -147,17 +150,17 @@ def _load(plan: LoadPlan) -> Iterator[str]:
         yield f"follows its sources: {added}after other changes all rows are recomputed and compared"
 
 
-def _join(plan: JoinPlan, ways: Ways) -> Iterator[str]:
+def _join(plan: JoinPlan, ways: Ways, rule: EngineRule) -> Iterator[str]:
     """Describes the sides of a join of streams, the joins below first, and what is stored of them."""
     for side in plan.sides:
         if side.below is not None:
-            yield from _join(side.below, ways)
-        yield from _batch(side.batch, ways)
+            yield from _join(side.below, ways, rule)
+        yield from _batch(side.batch, ways, rule)
     who, why = ways.way(plan.join.pairs)
     yield from explain_join(plan.join, "in process" if who == "duckdb" else f"by Spark ({why})")
 
 
-def _batch(batch: BatchPlan, ways: Ways) -> Iterator[str]:
+def _batch(batch: BatchPlan, ways: Ways, rule: EngineRule) -> Iterator[str]:
     relation = batch.stream.relation
     where = f", filter {batch.filter}" if batch.filter else ""
     yield f"stream stage: read {relation.name} ({', '.join(batch.columns) or 'no columns'}){where}"
@@ -173,7 +176,7 @@ def _batch(batch: BatchPlan, ways: Ways) -> Iterator[str]:
             )
     who, why = ways.way(batch.query)
     if who == "duckdb":
-        yield "batch stage: in process on one machine and for small batches, else by Spark"
+        yield f"batch stage: {rule}"
     else:
         yield f"batch stage: by Spark ({why})"
     yield f"batch sql: {batch.sql}"

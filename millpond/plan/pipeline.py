@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from millpond.connectors.source import DELETED, MESSAGE
 from millpond.errors import Place
+from millpond.plan.engine_rule import EngineRule, rule_of
 from millpond.plan.lookups import table_inputs
 from millpond.plan.plans import (
     WAIT,
@@ -64,6 +65,7 @@ class _Handling(TypedDict):
     errors_into: str | None
     miss: MissPlan | None
     wait: float
+    rule: EngineRule
     join: JoinPlan | None
 
 
@@ -81,6 +83,7 @@ def _plan_member(checked: CheckedRunnable, name: str, target: Target) -> RowsPla
         errors_into=getattr(checked.statement, "errors_into", None),
         miss=_plan_misses(checked),
         wait=options.get("table.wait.timeout", WAIT),
+        rule=rule_of(options),
         join=plan_join(query),
     )
     if isinstance(checked, CheckedFold):
@@ -156,6 +159,7 @@ def plan_sides(plan: PipelinePlan, join: JoinPlan) -> tuple[JoinedStreamPlan, ..
                 errors_into=plan.errors,
                 part_of=plan.name,
                 wait=plan.wait,
+                rule=plan.rule,
             )
         )
     return tuple(made)

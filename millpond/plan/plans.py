@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from millpond.errors import Place
+from millpond.plan.engine_rule import BY_APP, EngineRule
 from millpond.sql.aggregate import Aggregation
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import SourceOptions
@@ -150,6 +151,8 @@ class PipelinePlan:
     miss: MissPlan | None = None
     wait: float = WAIT
     """Seconds that it waits for tables to load."""
+    rule: EngineRule = BY_APP
+    """Which engine evaluates its batches."""
     join: JoinPlan | None = None
     """For a statement over a join of streams: the join that produces the rows of its batches."""
 

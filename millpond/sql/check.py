@@ -15,6 +15,7 @@ from millpond.errors import (
     CheckFailed,
     Error,
     InvalidOption,
+    NotSupported,
     SqlError,
 )
 from millpond.options import read_options
@@ -60,8 +61,11 @@ from millpond.sql.fold import Fold
 from millpond.sql.indexes import check_create_index, check_drop_index
 from millpond.sql.mutation import Mutation
 from millpond.sql.on_miss import check_misses, miss_options
+from millpond.sql.options import only_spark
 from millpond.sql.printer import print_name
 from millpond.sql.querynames import FILLS, own_query_name
+from millpond.sql.render.duckdb import Unrenderable, render
+from millpond.sql.rewrite import FOR_DUCKDB, rewrite
 from millpond.sql.statement_text import point_at_word, title
 from millpond.sql.userfunctions import UserFunction
 from millpond.sql.world import World
@@ -173,7 +177,8 @@ class Checker:
         try:
             self._names.check(checked, self._queries.query_values)
             checked = self._with_misses(checked)
-        except (InvalidOption, AlreadyExists) as error:
+            self._check_engine(checked)
+        except (InvalidOption, AlreadyExists, NotSupported) as error:
             error.place = error.place or place
             self.errors.append(error)
         if len(self.errors) != before:
@@ -183,6 +188,14 @@ class Checker:
         if errors_into is None and self._queries.query_values.get("on.error") != "fail":
             self._queries.catalog.add(error_relation(name))
         return checked
+
+    def _check_engine(self, checked: CheckedRunnable) -> None:
+        """Refuses 'engine' = 'process' where DuckDB would not give Spark's results."""
+        if self._queries.query_values.get("engine") == "process":
+            try:
+                render(rewrite(checked.resolved.expression, FOR_DUCKDB))
+            except Unrenderable as reason:
+                raise only_spark(str(reason)) from None
 
     def _with_misses(self, checked: CheckedRunnable) -> CheckedRunnable:
         query = None if isinstance(checked, CheckedFold) else checked.resolved

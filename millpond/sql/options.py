@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from millpond.errors import InvalidOption
+from millpond.errors import InvalidOption, NotSupported
 from millpond.options import Option, Setting, find_option, read_options
 from millpond.sql.catalog import Limits
 
@@ -71,6 +71,24 @@ RUNNING_OPTIONS: tuple[Option, ...] = (
         "with 'on.miss' = 'fail', fails.",
         default=60.0,
     ),
+    Option(
+        "engine",
+        "choice",
+        "The engine that evaluates batches. auto: a batch of at most 'process.max.rows' rows and"
+        " 'process.max.bytes' bytes is evaluated in process, a larger one by Spark. spark: all by Spark. process: all"
+        " in process. Without this option the app's setting applies.",
+        choices=("auto", "spark", "process"),
+    ),
+    Option(
+        "process.max.rows",
+        "int",
+        "The maximum rows of a batch that is evaluated in process.",
+        10_000,
+        least=0,
+    ),
+    Option(
+        "process.max.bytes", "size", "The maximum bytes of a batch that is evaluated in process.", 16 << 20
+    ),
 )
 """Options of every running statement."""
 
@@ -107,6 +125,14 @@ STREAM_OPTIONS: tuple[Option, ...] = (
     ),
     *BATCH_OPTIONS,
 )
+
+
+def only_spark(why: str) -> NotSupported:
+    """Returns the error of a statement with 'engine' = 'process' that only Spark can evaluate."""
+    return NotSupported(
+        f"only Spark can evaluate this statement ({why}), and its engine is 'process'",
+        hint="use 'engine' = 'auto', or write it in another form",
+    )
 
 
 def limits_of(owner: str, settings: Sequence[Setting]) -> Limits:

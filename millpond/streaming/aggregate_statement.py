@@ -43,8 +43,8 @@ class Groups(RunningStatement):
     def set_up(self) -> None:
         super().set_up()
         plan = self.plan
-        self._stage = self.stages.stage(plan.batch)
-        self._mark = self.stages.stage(plan.mark) if plan.mark is not None else None
+        self._stage = self.stages.stage(plan.batch, self.plan.rule)
+        self._mark = self.stages.stage(plan.mark, self.plan.rule) if plan.mark is not None else None
         self.keep(self._aggregate.tables)
 
     def begin(self) -> None:

@@ -57,7 +57,7 @@ class Folded(RunningStatement):
     in_order: ClassVar[bool] = True
 
     def set_up(self) -> None:
-        self._stage = self.stages.stage(self.plan.batch)
+        self._stage = self.stages.stage(self.plan.batch, self.plan.rule)
         self._folding = FoldRunner(self.plan.fold, self.evaluator, self.inputs)
 
     def evaluate(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:

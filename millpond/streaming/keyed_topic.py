@@ -117,7 +117,7 @@ class Keyed(RowStatement):
     def set_up(self) -> None:
         super().set_up()
         plan = self.plan.keys
-        stage = self.stages.stage(plan.batch) if plan.batch is not None else None
+        stage = self.stages.stage(plan.batch, self.plan.rule) if plan.batch is not None else None
 
         def answer(rows: pa.Table) -> pa.Table:
             assert stage is not None

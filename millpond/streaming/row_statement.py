@@ -33,7 +33,7 @@ class RowStatement(RunningStatement):
 
     def set_up(self) -> None:
         super().set_up()
-        self._stage = self.stages.stage(self.plan.batch)
+        self._stage = self.stages.stage(self.plan.batch, self.plan.rule)
         self._columns = self.plan.batch.stream.relation.schema.names
 
     def _fitted(self, batch: Batch) -> Batch:

@@ -101,11 +101,11 @@ class RunningStatement(ABC):
         if miss is None:
             return
         if miss.mode != "retry":
-            self._misses = Misses(miss, self.stages.stage(miss.batch))
+            self._misses = Misses(miss, self.stages.stage(miss.batch, self.plan.rule))
             return
         table, schema = waiting_table(self.plan.name), waiting_schema(self.plan.batch.stream.relation.schema)
         self.keep({table: schema})
-        stage = self.stages.stage(miss.batch)
+        stage = self.stages.stage(miss.batch, self.plan.rule)
         self._misses = WaitingRows(miss, stage, table, self.store.snapshots(), self.stages.clock)
 
     @property

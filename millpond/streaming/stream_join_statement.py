@@ -98,7 +98,7 @@ class JoinTree:
         assert above is not None
         plan, side = above.node.plan.sides[above.side].batch, above.node.plan.join.sides[above.side]
         if id(node) not in self._above:
-            self._above[id(node)] = self.statement.stages.stage(plan)
+            self._above[id(node)] = self.statement.stages.stage(plan, self.statement.plan.rule)
         rows = self._above[id(node)].run(self.statement.stages.part(taken.joined), snapshots)
         at = node.kept.time_of(side.mark.column, taken.reached) if side.mark is not None else None
         return _shaped(rows, plan), at
@@ -129,8 +129,8 @@ class JoinedStream(RunningStatement):
         if self.number == 0:
             self.joins.set_up()
             self.errors = self.joins.statement.errors
-        self._stage = self.stages.stage(self.plan.batch)
-        self._mark = self.stages.stage(self.plan.mark) if self.plan.mark is not None else None
+        self._stage = self.stages.stage(self.plan.batch, self.plan.rule)
+        self._mark = self.stages.stage(self.plan.mark, self.plan.rule) if self.plan.mark is not None else None
 
     def begin(self) -> None:
         if self.number == 0:

@@ -34,6 +34,7 @@ class StreamSource(Follows, Steps):
 
     kind: ClassVar[str] = "stream"
     schemes: ClassVar[tuple[str, ...]] = ("stream",)
+    staged: ClassVar[bool] = True
     endless: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option(
@@ -69,7 +70,9 @@ class StreamSource(Follows, Steps):
         first = start["seq"] if start else 0
         if first >= end["seq"]:
             return []
-        return [StreamSplit(part.rows, None, part) for part in parts(self.path, self.name, first, end["seq"])]
+        return [
+            StreamSplit(part.rows, part.size, part) for part in parts(self.path, self.name, first, end["seq"])
+        ]
 
     def clip(self, start: Offset | None, end: Offset, rows: int) -> Offset:
         """Cuts a range. Rows that are no longer stored are skipped at once."""

@@ -104,7 +104,7 @@ def read_by_spark(source: NativeSource, start: Offset | None, end: Offset) -> pa
     from millpond.engine.batch import Batch
     from millpond.engine.session import get_session
 
-    batch = Batch(source, start, end, limit=0, spark=get_session)
+    batch = Batch(source, start, end, spark=get_session)
     table = batch.read()
     assert batch.size == table.num_rows
     assert table.schema == source.schema().arrow().append(pa.field(SEQ, pa.int64()))
