@@ -74,8 +74,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     known_functions()  # reads the files of their table: there may be none left to open when they are first needed
     clock, read_only, direct = settings.clock, settings.read_only, settings.direct
     lock, lifetime, secrets, catalog = threading.RLock(), Lifetime(), Secrets(), Catalog()
-    mask = secrets.mask
-    connectors = Connectors()
+    mask, connectors = secrets.mask, Connectors()
     connectors.stand_in = settings.stand_in
     saved = SavedStatements()
     loads: dict[str, Load] = {}

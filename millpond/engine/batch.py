@@ -224,6 +224,11 @@ class Batch:
         return frame
 
     @property
+    def is_decoded_here(self) -> bool:
+        """Returns whether its rows are made in this process from messages, and the executors are this process too."""
+        return isinstance(self.source, NativeSource) and is_local(self.spark())
+
+    @property
     def cheap(self) -> bool:
         """Returns whether Spark gets the rows from this process, and not from the source."""
         if isinstance(self.source, NativeSource) or self.sifted is not None:
@@ -281,6 +286,7 @@ class Part(Batch):
 
     lost = 0
     cheap = True
+    is_decoded_here = False
 
     def halves(self) -> None:
         """Returns nothing: it has no place in a stream."""

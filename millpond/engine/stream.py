@@ -23,7 +23,7 @@ from millpond.engine.batch import Batch
 from millpond.engine.failures import explain
 from millpond.engine.pipeline import Pipeline
 from millpond.engine.reader import noted, read_stream, reading_session
-from millpond.engine.sizes import BatchSize
+from millpond.engine.sizes import SPARK_SECONDS, BatchSize
 from millpond.errors import Closed, ConnectionLost, EngineLost, Error, SourceError, TopicMissing
 
 if TYPE_CHECKING:
@@ -225,7 +225,8 @@ class StreamQuery:
             for pipeline in members:
                 self._advance(pipeline, batch)
             batch.close()
-            self._size.note(batch.size, time.monotonic() - began)
+            by_spark = sum(p.steps.engine == "spark" for p in members)
+            self._size.note(batch.size, time.monotonic() - began, SPARK_SECONDS * by_spark)
             given = False
             with self._lock:
                 if launched == self._launched:
@@ -286,7 +287,8 @@ class StreamQuery:
                     p for p in self._behind if p.wanted and p in self._members and not p.reached(at)
                 ]
                 if not self._behind or self._closed:
-                    self._follower = self._last = None
+                    self._forget_last()
+                    self._follower = None
                     return
                 late = [p for p in self._behind if p.active]
                 if not late:
@@ -294,11 +296,17 @@ class StreamQuery:
             for pipeline in late:
                 self._one_range(pipeline, at)
 
+    def _forget_last(self) -> None:
+        last, self._last = self._last, None
+        if last is not None:
+            last.close()
+
     def _one_range(self, pipeline: Pipeline, at: Offset) -> None:
         try:
             start = None if pipeline.offset is None else abilities.resume(self.source, pipeline.offset)
             end = abilities.clip(self.source, start, at, self._size.rows)
             if self._last is None or (self._last.start, self._last.end) != (start, end):
+                self._forget_last()
                 self._last = self._range(start, end)
             self._last.check()
         except Error as error:
