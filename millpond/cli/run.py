@@ -60,9 +60,7 @@ def run(
     ] = None,
     engine: Annotated[
         Literal["auto", "spark", "process"],
-        typer.Option(
-            help="Who evaluates batches: small ones this process and the others Spark, or one of them all."
-        ),
+        typer.Option(help="Who evaluates batches: auto, spark or process.", metavar="ENGINE"),
     ] = "auto",
     format: Annotated[Format, typer.Option(help="How rows are written.")] = Format.table,
     http: Annotated[
