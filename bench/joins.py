@@ -152,7 +152,7 @@ def ours_of(app: App, shape: Shape, rows: int = ROWS, engine: str = "auto") -> f
     """Rows a second of our query; the stream says how large batches may be."""
     app.sql(f"CREATE TABLE out ({shape.columns})")
     began = time.perf_counter()
-    app.sql(f"INSERT INTO out WITH ('engine' = '{engine}') {shape.query}")
+    app.sql(f"INSERT INTO out {shape.query} WITH ('engine' = '{engine}')")
     app.drain(timeout=600)
     took = time.perf_counter() - began
     assert len(app.table("out")) == rows

@@ -668,6 +668,7 @@ def test_help_shows_what_is_for_programs() -> None:
         "path_or_sql",
         "state",
         "master",
+        "engine",
         "functions",
         "compact_after",
     ]

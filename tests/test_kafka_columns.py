@@ -224,16 +224,18 @@ def test_fields_up_to_a_limit_become_columns(caplog: pytest.LogCaptureFixture) -
     assert "more than 1000 fields" in caplog.text
 
 
-def test_what_spark_keeps_of_a_batch_it_lets_go(spark: SparkSession) -> None:
+def test_what_is_staged_of_a_batch_is_removed(spark: SparkSession) -> None:
     source = topic_of(ID)
-    given = spark.createDataFrame(messages('{"id": 1, "more": 2}'))
+    given = spark.createDataFrame(messages(*['{"id": 1, "more": 2}'] * 6_000))
+    staged = Path(spark.sparkContext.getConf().get("spark.local.dir") or "", "staged")
+    before = set(staged.iterdir()) if staged.exists() else set()
     batch = Batch(source, {"0": 0}, {"0": 1}, spark=lambda: spark, frame=given, shared=True)
     fitted = batch.fitting(source.schema())
     narrow = Schema(tuple(c for c in source.schema() if c.name != "more"))
     frames = [b.frame for b in (fitted, batch.fitting(narrow))]
-    assert [f.count() for f in frames] == [1, 1] and all(f.storageLevel.useMemory for f in frames)
+    assert [f.count() for f in frames] == [6_000, 6_000] and len(set(staged.iterdir()) - before) == 2
     batch.close()
-    assert not any(f.storageLevel.useMemory for f in frames)
+    assert not set(staged.iterdir()) - before
 
 
 def test_new_fields_of_envelopes() -> None:
