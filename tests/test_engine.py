@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from millpond import App, Error
+from millpond.app.check import check_text, explain_text
 from millpond.engine.collect import collect
 from millpond.engine.sizes import SPARK_SECONDS, BatchSize
 from millpond.engine.staged import Staged, to_frame
@@ -124,6 +125,30 @@ def test_explain_names_the_engine(engine: Engine, line: str) -> None:
     with App("CREATE STREAM s (x INT)", engine=engine, _direct=True) as app:
         lines = [r["plan"] for r in app.sql("EXPLAIN CREATE TABLE t AS SELECT x FROM s").rows()]
         assert line in lines
+
+
+def test_explain_of_a_topic() -> None:
+    """Its messages are decoded by the driver."""
+    declared = (
+        "CREATE STREAM k (x INT) WITH ('connector' = 'kafka://topic', 'bootstrap.servers' = 'localhost:1');"
+    )
+    for own, line in (
+        (
+            "",
+            "batch stage: in process up to 10,000 rows and 16 MB, else by Spark; on a local master all in process",
+        ),
+        (" WITH ('engine' = 'spark')", "batch stage: by Spark (engine = spark)"),
+    ):
+        text = check_text(f"{declared} CREATE TABLE t{own} AS SELECT x FROM k")
+        assert not text.errors
+        assert line in list(explain_text(text))[-1][1]
+    into = "INSERT INTO kafka://out SELECT x FROM k WITH ('mode' = 'realtime', 'on.error' = 'fail'{})"
+    text = check_text(f"{declared} {into.format('')}")
+    lines = list(explain_text(text))[-1][1]
+    assert "real time: read k, evaluated by Spark alone, row by row" in lines
+    assert not any(line.startswith("batch stage") for line in lines)
+    (error,) = check_text(f"""{declared} {into.format(", 'engine' = 'process'")}""").errors
+    assert "Spark alone evaluates it" in error.message
 
 
 def test_metrics_count_by_engine(spark: SparkSession) -> None:

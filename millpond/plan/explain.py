@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from millpond.connectors.sink import find_sink
+from millpond.connectors.source import NativeSource, find_source
 from millpond.errors import without_passwords
 from millpond.plan.engine_rule import Engine, EngineRule
 from millpond.plan.plans import BatchPlan, FoldPlan, GroupsPlan, JoinPlan, LoadPlan, PipelinePlan, ViewPlan
@@ -99,7 +100,10 @@ def _pipeline(plan: PipelinePlan, ways: Ways, rule: EngineRule) -> Iterator[str]
     """Describes what happens to a batch, and what is stored in addition to the target."""
     if plan.join is not None:
         yield from _join(plan.join, ways, rule)
-    yield from _batch(plan.batch, ways, rule)
+    if plan.target.real_time:
+        yield f"real time: read {plan.batch.stream.relation.name}, evaluated by Spark alone, row by row"
+    else:
+        yield from _batch(plan.batch, ways, rule)
     if isinstance(plan, FoldPlan):
         yield from _fold(plan.fold, ways)
     if isinstance(plan, GroupsPlan):
@@ -176,7 +180,9 @@ def _batch(batch: BatchPlan, ways: Ways, rule: EngineRule) -> Iterator[str]:
             )
     who, why = ways.way(batch.query)
     if who == "duckdb":
-        yield f"batch stage: {rule}"
+        decoded = relation.uri is not None and issubclass(find_source(relation.uri), NativeSource)
+        here = "; on a local master all in process" if decoded and rule.engine == "auto" else ""
+        yield f"batch stage: {rule}{here}"
     else:
         yield f"batch stage: by Spark ({why})"
     yield f"batch sql: {batch.sql}"

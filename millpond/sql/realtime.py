@@ -36,6 +36,8 @@ def not_in_real_time(
             "there is no error table: what cannot be processed stops the query",
             "say so: 'on.error' = 'fail'",
         )
+    if statement.get("engine") == "process":
+        yield "Spark alone evaluates it", "leave 'engine' out"
     if statement.get("on.miss"):
         yield "'on.miss' needs batches", "LEFT JOIN and COALESCE can fill in"
     tree = query.expression
