@@ -15,8 +15,8 @@ import pytest
 from millpond import App, Error
 from millpond.app.check import check_text, explain_text
 from millpond.engine.collect import collect
-from millpond.engine.sizes import SPARK_SECONDS, BatchSize
-from millpond.engine.staged import Staged, to_frame
+from millpond.engine.sizes import SPARK_SECONDS, TARGET, BatchSize
+from millpond.engine.staged import Staged, staging_folder, to_frame
 from millpond.sql.filters import parse_columns
 from millpond.types import Schema
 
@@ -61,7 +61,7 @@ def test_large_batches_of_a_running_query_go_to_spark(spark: SparkSession, tmp_p
         app.drain()
         assert counts(app)[3] == done[3] and counts(app)[1] == done[1] + 5
         assert app.table("t").sql_scalar("SUM(y)") == sum(range(1, 40_006))
-    staged = Path(spark.sparkContext.getConf().get("spark.local.dir") or "", "staged")
+    staged = staging_folder(spark)
     assert staged.exists() and not list(staged.iterdir()), "what was staged is removed"
 
 
@@ -253,6 +253,52 @@ def test_staged_rows_are_the_same(spark: SparkSession) -> None:
 def test_types_without_a_form_in_files_go_with_the_plan(spark: SparkSession) -> None:
     rows = pa.table({"i": pa.array([timedelta(days=1)] * 6_000, pa.duration("us"))})
     assert collect(Staged(spark, rows).frame)["i"].to_pylist() == [timedelta(days=1)] * 6_000
+
+
+def test_names_that_differ_in_case_alone_are_not_staged(spark: SparkSession) -> None:
+    rows = pa.table({"v": [{"a": 1, "A": 2}] * 6_000})
+    assert collect(Staged(spark, rows).frame).to_pylist() == rows.to_pylist()
+
+
+def test_what_changes_between_two_jobs_is_evaluated_once(spark: SparkSession) -> None:
+    """Before: rows were filtered by rand() twice, and keys were collected at another now() than rows."""
+    with App("CREATE STREAM s (k INT, x INT); CREATE TABLE d (k INT PRIMARY KEY)", _direct=True) as app:
+        for condition in ("x <= 7 AND rand() < 0.5", "x <= 7 AND now() > TIMESTAMP '2026-01-01 00:00:00'"):
+            query = f"EXPLAIN CREATE TABLE t AS SELECT s.k FROM s JOIN d ON s.k = d.k WHERE {condition}"
+            (line,) = [r["plan"] for r in app.sql(query).rows() if r["plan"].startswith("stream stage")]
+            assert line.endswith("filter (s.x <= 7)") or line.endswith("filter (`s`.`x` <= 7)"), line
+        app.sql("CREATE TABLE half AS SELECT k FROM s WHERE rand() < 0.5")
+        app.send("s", numbers(40_000))
+        app.drain()
+        assert 18_000 < len(app.table("half")) < 22_000
+
+
+def test_a_running_update_that_only_spark_can_fold() -> None:
+    declared = "CREATE STREAM s (k INT, v STRING); CREATE TABLE d (k INT PRIMARY KEY, n STRING);"
+    update = "UPDATE d SET n = regexp_extract(d.n, '(?<=a)b+', 0) FROM s WHERE d.k = s.k"
+    with pytest.raises(Error, match="only Spark can evaluate this statement"):
+        App(f"{declared} {update} WITH ('engine' = 'process')", _direct=True)
+    with App(declared, engine="process", _direct=True) as app:
+        with pytest.raises(Error, match="only Spark can evaluate this statement"):
+            app.sql(update)
+        assert app.sql("SHOW QUERIES").rows() == []
+
+
+@pytest.mark.parametrize(
+    ("fixed", "per_row"), [(0.5, 1e-6), (2.4, 1e-6), (5.0, 1e-6), (0.5, 2e-5), (0.3, 1e-7), (5.0, 1e-4)]
+)
+def test_sizes_come_to_rest(fixed: float, per_row: float) -> None:
+    """Batches take the target, or what lets rows take as long as the fixed cost."""
+    size, chance = BatchSize(), random.Random(3)
+    taken: list[tuple[int, float]] = []
+    for number in range(80):
+        rows = size.rows
+        seconds = (fixed + per_row * rows) * chance.uniform(0.9, 1.1) * (4 if number == 0 else 1)
+        taken.append((rows, seconds))
+        size.note(rows, seconds, fixed=SPARK_SECONDS)
+    for rows, seconds in taken[60:]:
+        assert seconds < 2.2 * max(TARGET, 2 * fixed), taken
+        assert rows == size.most or per_row * rows > 0.1 * max(TARGET - fixed, fixed), taken
 
 
 def test_a_batch_has_a_fixed_cost() -> None:

@@ -15,6 +15,7 @@ from millpond import App
 from millpond.app.check import check_text
 from millpond.connectors.kafka.source import KafkaSource
 from millpond.engine.batch import Batch
+from millpond.engine.staged import staging_folder
 from millpond.errors import BadData
 from millpond.formats.messages.json import JsonMessages
 from millpond.journal.catalog import Entry
@@ -227,7 +228,7 @@ def test_fields_up_to_a_limit_become_columns(caplog: pytest.LogCaptureFixture) -
 def test_what_is_staged_of_a_batch_is_removed(spark: SparkSession) -> None:
     source = topic_of(ID)
     given = spark.createDataFrame(messages(*['{"id": 1, "more": 2}'] * 6_000))
-    staged = Path(spark.sparkContext.getConf().get("spark.local.dir") or "", "staged")
+    staged = staging_folder(spark)
     before = set(staged.iterdir()) if staged.exists() else set()
     batch = Batch(source, {"0": 0}, {"0": 1}, spark=lambda: spark, frame=given, shared=True)
     fitted = batch.fitting(source.schema())

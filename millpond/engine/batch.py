@@ -215,25 +215,33 @@ class Batch:
     @cached_property
     def frame(self) -> DataFrame:
         """Returns the rows with ``_seq`` on Spark, which caches them if several statements may read them."""
-        if self.cheap:
+        if self.cheap or self._is_made_here:
             self._staged.append(Staged(self.spark(), self.rows))
-            return self._staged[-1].frame
-        frame = self._frame_of_source()
-        if self._shared:
+            frame = self._staged[-1].frame
+        else:
+            frame = self._frame_of_source()
+        if self._shared and not self.cheap:
             self._kept.append(frame := frame.persist())
         return frame
 
     @property
-    def is_decoded_here(self) -> bool:
-        """Returns whether its rows are made in this process from messages, and the executors are this process too."""
+    def is_here(self) -> bool:
+        """Returns whether its rows are in this process in any case, and the executors are this process too: they are
+        then evaluated here, unless the statement sets an engine.
+        """
         return isinstance(self.source, NativeSource) and is_local(self.spark())
 
     @property
     def cheap(self) -> bool:
-        """Returns whether Spark gets the rows from this process, and not from the source."""
-        if isinstance(self.source, NativeSource) or self.sifted is not None:
-            return True
-        return self.source.staged and is_local(self.spark())
+        """Returns whether Spark reads the rows from files that were staged: reading them twice costs less than to
+        cache them.
+        """
+        return (self._is_made_here or self.source.staged) and is_local(self.spark())
+
+    @property
+    def _is_made_here(self) -> bool:
+        """Returns whether the rows are made in this process, from messages or from records that can be read."""
+        return isinstance(self.source, NativeSource) or self.sifted is not None
 
     def _frame_of_source(self) -> DataFrame:
         return self._read_frame
@@ -282,11 +290,15 @@ class Part(Batch):
         self._rows = rows
         self.spark = spark
         self.high = high
+        self._kept = []
         self._staged = []
 
     lost = 0
-    cheap = True
-    is_decoded_here = False
+    is_here = True
+
+    @property
+    def cheap(self) -> bool:
+        return is_local(self.spark())
 
     def halves(self) -> None:
         """Returns nothing: it has no place in a stream."""

@@ -51,12 +51,23 @@ def lost(error: BaseException) -> EngineLost | None:
     while (sure or maybe) and how is None and _process() is not None and time.monotonic() < deadline:
         time.sleep(0.05)
         how = end()
-    if how is None and not sure:
+    refused = isinstance(error, ConnectionRefusedError) and _is_of_java(error)
+    if how is None and not sure and not refused:
         return None
     return EngineLost(
         "Spark's Java process is gone" + (f": {how}" if how else ""),
         hint="it is started again when it is needed; MILLPOND_DRIVER_MEMORY gives it more memory than 4g",
     )
+
+
+def _is_of_java(error: BaseException) -> bool:
+    """Returns whether an exception was raised by a call to a Java process, which may be one before the current one."""
+    frame = error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_globals.get("__name__", "").startswith("py4j."):
+            return True
+        frame = frame.tb_next
+    return False
 
 
 def let_go() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Collection
+
 MOST_ROWS = 1_000_000
 FEWEST_ROWS = 1_000
 TARGET = 2.0
@@ -9,31 +12,38 @@ TARGET = 2.0
 SPARK_SECONDS = 0.5
 """The fixed cost of a batch that Spark evaluates: planning, tasks, the way of the rows."""
 _SHRINK = 0.25
-"""The smallest part of its size that a slow batch leaves to the next one."""
+"""The smallest part of its size that a slow batch of Spark leaves to the next one."""
+_SEEN = 6
+"""Batches of Spark that the costs are estimated from."""
 
 
 class BatchSize:
-    """Adapts ``rows``: starts at the maximum; a slow batch makes it smaller, fast full batches make it larger. A batch
-    has a fixed cost, which rows do not change, and a cost per row.
+    """Adapts ``rows``: starts at the maximum; a slow batch makes it smaller, fast full batches make it larger.
+
+    A batch has a cost per row, and, if Spark evaluates it, a fixed cost, which fewer rows do not change. It is slow if
+    it takes longer than the target, and longer than twice the fixed cost.
     """
 
     def __init__(self, most: int | None = None, target: float = TARGET) -> None:
         self.most = self.rows = most or MOST_ROWS
         self._target = target
         self._fewest = min(FEWEST_ROWS, self.most)
+        self._seen: deque[tuple[int, float]] = deque(maxlen=_SEEN)
 
     def note(self, rows: int | None, seconds: float, fixed: float = 0.0) -> None:
-        """Records that a batch of so many rows took so long, over all statements that got it; ``fixed`` is the part of
-        the time that any batch takes.
+        """Records that a batch of so many rows took so long, over all statements that got it; ``fixed`` is what any
+        batch of these statements takes, as far as it is known before.
         """
         if rows is None or rows < self._fewest:
             return
-        fixed = min(fixed, self._target / 2)
-        spent, left = max(seconds - fixed, 1e-6), self._target - fixed
+        if fixed:
+            self._seen.append((rows, seconds))
+            fixed = _fixed_cost(self._seen, fixed)
+        target = max(self._target, 2 * fixed)
+        spent, left = max(seconds - fixed, 0.0), target - fixed
         if spent > left:
-            # One that was slow for another reason, such as the first of a Spark that has just started, must not make
-            # the next ones tiny.
-            fitting = int(rows * max(left / spent, _SHRINK))
+            # A batch may be slow for another reason, such as a Spark that has just started.
+            fitting = int(rows * max(left / spent, _SHRINK if fixed else 0.0))
             self.rows = max(self._fewest, min(self.rows, fitting))
         elif spent < left / 2 and rows >= self.rows:
             self.rows = min(self.most, self.rows * 2)
@@ -41,3 +51,16 @@ class BatchSize:
     def lessen(self) -> None:
         """Makes the next batches much smaller, after a batch did more harm than to take long."""
         self.rows = max(self._fewest, self.rows // 8)
+
+
+def _fixed_cost(seen: Collection[tuple[int, float]], assumed: float) -> float:
+    """Returns the seconds that a batch without rows would take, by the line through the batches that were seen; what
+    is ``assumed`` if they are alike.
+    """
+    count = len(seen)
+    rows, seconds = sum(n for n, _ in seen) / count, sum(t for _, t in seen) / count
+    spread = sum((n - rows) ** 2 for n, _ in seen)
+    if spread < (rows / 4) ** 2:
+        return min(assumed, seconds)
+    per_row = max(sum((n - rows) * (t - seconds) for n, t in seen) / spread, 0.0)
+    return min(max(seconds - per_row * rows, 0.0), min(t for _, t in seen))

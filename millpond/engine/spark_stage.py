@@ -19,10 +19,12 @@ from millpond.engine.failures import explain
 from millpond.engine.functions import register
 from millpond.engine.internals import java_session
 from millpond.engine.local_stage import SMALL, Tables, distinct, in_order
+from millpond.engine.session import is_local
 from millpond.engine.staged import Staged, to_frame
 from millpond.plan.pipeline import stream_select
 from millpond.plan.plans import BatchPlan, Lookup, TableInput
 from millpond.sql.render.spark import at_time
+from millpond.tables.base import Snapshot
 from millpond.types import quote
 
 if TYPE_CHECKING:
@@ -51,6 +53,8 @@ class SparkStage:
         self._registered: dict[str, _Registered] = {}
         self._seen: dict[str, int] = {}
         """The version of each table at the last batch."""
+        self._large: dict[str, tuple[int, bool]] = {}
+        """Whether a version of a table has too many bytes to be registered completely."""
 
     def run(self, batch: DataFrame, tables: Tables, *, cheap: bool = False) -> pa.Table:
         """Returns the results of a batch, in the order of the stream. ``_seq`` is left out. ``cheap`` says that
@@ -58,7 +62,7 @@ class SparkStage:
         """
         spark = batch.sparkSession
         plan = _at_time(self._plan, self._clock)
-        looked_up = [t for t in plan.tables if self._looks_up(t, tables)]
+        looked_up = [t for t in plan.tables if self._looks_up(t, tables, spark)]
         needed: DataFrame | None = None
         fetched: list[Staged] = []
         try:
@@ -81,18 +85,25 @@ class SparkStage:
                 rows.close()
         return in_order(found)
 
-    def _looks_up(self, table: TableInput, tables: Tables) -> bool:
+    def _looks_up(self, table: TableInput, tables: Tables, spark: SparkSession) -> bool:
         if table.lookup is None:
             return False
         version = tables.version(table.table)
         known = self._registered.get(table.view)
-        if known is not None and known.version == version:
+        if known is not None and known.version == version and _same_session(known.rows.frame, spark):
             return False
         snapshot, before = tables.snapshot(table.table), self._seen.get(table.view)
         self._seen[table.view] = version
         if snapshot.remote:
             return True
-        return len(snapshot) > SMALL and (before != version or snapshot.scan().nbytes > _BROADCAST)
+        if len(snapshot) <= SMALL:
+            return False
+        return before != version or not is_local(spark) or self._is_large(table.view, version, snapshot)
+
+    def _is_large(self, view: str, version: int, snapshot: Snapshot) -> bool:
+        if self._large.get(view, (None, False))[0] != version:
+            self._large[view] = version, snapshot.scan().nbytes > _BROADCAST
+        return self._large[view][1]
 
     def _register(self, spark: SparkSession, table: TableInput, tables: Tables) -> None:
         known = self._registered.get(table.view)

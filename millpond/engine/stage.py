@@ -27,8 +27,7 @@ class Stage:
     def run(self, batch: Batch, tables: Tables) -> pa.Table:
         """Returns the results of the batch, in the order of the stream, without ``_seq``."""
         if self._local is not None and (
-            self._rule.in_process(batch.about, batch.bytes)
-            or (self._rule.engine == "auto" and batch.is_decoded_here)
+            self._rule.in_process(batch.about, batch.bytes) or (self._rule.engine == "auto" and batch.is_here)
         ):
             rows = steps.timed(self._reading, lambda: batch.rows)
             return self._local.run(rows, tables)

@@ -8,7 +8,9 @@ of the plan.
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
+import tempfile
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -37,13 +39,11 @@ class Staged:
 
     def __init__(self, spark: SparkSession, rows: pa.Table):
         self._remove: Callable[[], object] = lambda: None
-        if rows.num_rows <= _FEW or not is_local(spark) or not all(_has_form(f.type) for f in rows.schema):
+        if rows.num_rows <= _FEW or not is_local(spark) or not _have_form(list(rows.schema)):
             self.frame = to_frame(spark, rows)
             return
-        folder = Path(
-            spark.sparkContext.getConf().get("spark.local.dir") or ".", "staged", str(next(_numbers))
-        )
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = staging_folder(spark) / str(next(_numbers))
+        folder.mkdir(parents=True)
         self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         pq.write_table(
             rows,
@@ -54,10 +54,16 @@ class Staged:
             write_statistics=False,
             store_schema=False,
         )
-        self.frame = spark.read.schema(_columns(rows.schema)).parquet(str(folder))
+        self.frame = spark.read.schema(_columns(rows.schema)).parquet(folder.as_uri())
 
     def close(self) -> None:
         self._remove()
+
+
+def staging_folder(spark: SparkSession) -> Path:
+    """Returns the folder of what is staged, among Spark's own temporary files."""
+    parent = spark.sparkContext.getConf().get("spark.local.dir") or tempfile.gettempdir()
+    return Path(parent, f"staged-{os.getpid()}")
 
 
 def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
@@ -74,11 +80,16 @@ def _columns(schema: pa.Schema) -> str:
     return ", ".join(f"{quote(f.name)} {type_name(f.type)}" for f in schema)
 
 
+def _have_form(fields: list[pa.Field]) -> bool:
+    """Returns whether Spark reads all fields from a file: no two names may differ in case alone."""
+    return len({f.name.lower() for f in fields}) == len(fields) and all(_has_form(f.type) for f in fields)
+
+
 def _has_form(dtype: pa.DataType) -> bool:
     """Returns whether Parquet keeps the type, and Spark reads it as the same."""
     t = pa.types
     if t.is_struct(dtype):
-        return dtype.num_fields > 0 and all(_has_form(f.type) for f in dtype)
+        return dtype.num_fields > 0 and _have_form(list(dtype))
     if t.is_map(dtype):
         return _has_form(dtype.key_type) and _has_form(dtype.item_type)
     if t.is_list(dtype):

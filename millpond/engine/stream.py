@@ -223,6 +223,7 @@ class StreamQuery:
                 raise
             began = time.monotonic()
             for pipeline in members:
+                pipeline.steps.engine = None
                 self._advance(pipeline, batch)
             batch.close()
             by_spark = sum(p.steps.engine == "spark" for p in members)
@@ -248,15 +249,14 @@ class StreamQuery:
     def _range(
         self, start: Offset | None, end: Offset, frame: DataFrame | None = None, *, shared: bool = False
     ) -> Batch:
-        return Batch(self.source, start, end, spark=self._own_session, frame=frame, shared=shared)
+        own = self._own
+        assert own is not None
+        late = threading.current_thread() is self._follower
+        session = self._late_session if late else lambda: own
+        return Batch(self.source, start, end, spark=session, frame=frame, shared=shared)
 
-    def _own_session(self) -> SparkSession:
-        """Returns the session for the batches of this thread, so that names do not mix: the query's, or the one of
-        statements that are behind.
-        """
-        assert self._own is not None
-        if threading.current_thread() is not self._follower:
-            return self._own
+    def _late_session(self) -> SparkSession:
+        """Returns the session of statements that are behind, so that names do not mix with those of the query."""
         if self._late is None:
             self._late = reading_session(self._spark())
         return self._late
@@ -313,6 +313,8 @@ class StreamQuery:
             pipeline.fail(error, abilities.patience(self.source, error))
             return
         pipeline.advance(self._last)
+        if pipeline.error is not None:
+            self._forget_last()  # what Spark holds of it may be gone
 
     def close(self) -> None:
         """Lets the current batch finish, then ends the query."""

@@ -7,6 +7,7 @@ gets the same rows until they are trimmed. A small range contains its bytes.
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from millpond.journal.database import guarded, open_to_read
 SEQ = "_seq"
 _INLINE_ROWS = 20_000
 _INLINE_BYTES = 1 << 18
+_MEASURED_ROWS = 200_000
+"""Rows of a range whose bytes are counted: a larger one is large in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ def parts(path: str | os.PathLike[str], stream: str, start: int, end: int) -> li
     """Returns the rows ``start`` up to ``end``, as far as they are stored, in parts of at most 131,072 rows.
 
     The cost does not grow with the range, except for one of up to 20,000 rows that fits into 256 KB: that is read here,
-    and its part needs no access to the directory.
+    and its part needs no access to the directory. Of up to 200,000 rows the bytes are counted.
     """
     directory, name = Path(path), stream.lower()
     with guarded(directory), closing(open_to_read(directory)) as connection:
@@ -83,17 +86,30 @@ def parts(path: str | os.PathLike[str], stream: str, start: int, end: int) -> li
         if start >= end:
             return []
         if end - start <= _INLINE_ROWS:
-            schemas, inline, size, whole = Schemas(), [], 0.0, True
+            schemas, inline, size = Schemas(), [], 0
             for segment in read_segments(connection, name, start, end):
-                inside = min(segment.end, end) - max(segment.first, start)
-                size += segment.blob.length * inside / segment.blob.rows
-                whole = whole and not segment.blob.file and size <= _INLINE_BYTES
-                if whole:
-                    inline.append((schemas.data(connection, segment.schema), segment))
-            kept_inline = tuple(inline) if whole else None
-            return [Part(str(directory), name, start, end, int(size), kept_inline)]
+                size += segment.blob.length
+                if segment.blob.file or size > _INLINE_BYTES:
+                    break
+                inline.append((schemas.data(connection, segment.schema), segment))
+            else:
+                return [Part(str(directory), name, start, end, size, tuple(inline))]
+        size_of_row = _bytes_of_row(connection, name, start, end) if end - start <= _MEASURED_ROWS else None
     cuts = [start, *range((start // PART_ROWS + 1) * PART_ROWS, end, PART_ROWS), end]
-    return [Part(str(directory), name, a, b) for a, b in pairwise(cuts)]
+    return [
+        Part(str(directory), name, a, b, None if size_of_row is None else round((b - a) * size_of_row))
+        for a, b in pairwise(cuts)
+    ]
+
+
+def _bytes_of_row(connection: sqlite3.Connection, name: str, start: int, end: int) -> float:
+    """Returns the mean bytes of a row, over the segments of a range."""
+    size, rows = connection.execute(
+        "SELECT SUM(length), SUM(rows) FROM segments WHERE name = :name AND first < :end AND first >="
+        " COALESCE((SELECT MAX(first) FROM segments WHERE name = :name AND first <= :start), 0)",
+        {"name": name, "start": start, "end": end},
+    ).fetchone()
+    return float(size or 0) / (rows or 1)
 
 
 def read_part(part: Part) -> Iterator[pa.RecordBatch]:

@@ -183,6 +183,8 @@ def _batch(batch: BatchPlan, ways: Ways, rule: EngineRule) -> Iterator[str]:
         decoded = relation.uri is not None and issubclass(find_source(relation.uri), NativeSource)
         here = "; on a local master all in process" if decoded and rule.engine == "auto" else ""
         yield f"batch stage: {rule}{here}"
+    elif rule.engine == "process":
+        yield f"batch stage: refused, only Spark can evaluate it ({why}), and the engine is 'process'"
     else:
         yield f"batch stage: by Spark ({why})"
     yield f"batch sql: {batch.sql}"

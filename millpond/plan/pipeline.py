@@ -35,6 +35,7 @@ from millpond.sql.checked import CheckedBlock, CheckedFold, CheckedRunnable
 from millpond.sql.grouping import is_aggregated
 from millpond.sql.joins import JoinedStreams, Side, joins_of
 from millpond.sql.lineage import over_stream
+from millpond.sql.materialized_view import changing_functions
 from millpond.sql.on_miss import miss_options
 from millpond.sql.order import SEQ, carry_seq
 from millpond.sql.render import spark
@@ -263,7 +264,9 @@ def _columns_of(tree: exp.Expr, stream: Input, direct: exp.Select | None) -> tup
 
 
 def _stream_filter(select: exp.Select, stream: Input) -> str | None:
-    """Returns the conjuncts of WHERE that read the stream alone."""
+    """Returns the conjuncts of WHERE that read the stream alone. They are evaluated again with the query, so one that
+    might have another value then (``now()``, ``rand()``) is not among them.
+    """
     where = select.args.get("where")
     if where is None:
         return None
@@ -274,8 +277,10 @@ def _stream_filter(select: exp.Select, stream: Input) -> str | None:
         if isinstance(node, exp.And):
             collect(node.left)
             collect(node.right)
-        elif not node.find(exp.Select) and all(
-            c.table.lower() == stream.alias.lower() for c in node.find_all(exp.Column)
+        elif (
+            not node.find(exp.Select)
+            and all(c.table.lower() == stream.alias.lower() for c in node.find_all(exp.Column))
+            and not any(changing_functions(node))
         ):
             parts.append(exp.Paren(this=node.copy()))
 

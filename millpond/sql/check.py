@@ -65,6 +65,8 @@ from millpond.sql.options import only_spark
 from millpond.sql.printer import print_name
 from millpond.sql.querynames import FILLS, own_query_name
 from millpond.sql.render.duckdb import Unrenderable, render
+from millpond.sql.render.folds import render_fold
+from millpond.sql.render.words import DuckWords
 from millpond.sql.rewrite import FOR_DUCKDB, rewrite
 from millpond.sql.statement_text import point_at_word, title
 from millpond.sql.userfunctions import UserFunction
@@ -194,6 +196,8 @@ class Checker:
         if self._queries.query_values.get("engine") == "process":
             try:
                 render(rewrite(checked.resolved.expression, FOR_DUCKDB))
+                if isinstance(checked, CheckedFold):
+                    render_fold(checked.fold, DuckWords())
             except Unrenderable as reason:
                 raise only_spark(str(reason)) from None
 

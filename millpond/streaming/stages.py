@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ class Stages:
     def __init__(self, evaluator: Evaluator, clock: Clock, spark: Spark, engine: Engine):
         self._evaluator = evaluator
         self._engine = engine
+        self._sessions = threading.local()
         self._spark = spark
         self.clock = clock
 
@@ -35,13 +37,26 @@ class Stages:
         from millpond.engine.stage import Stage
 
         rule, answer = rule.in_app(self._engine), self._evaluator.in_process(plan.query)
-        if rule.engine == "process" and answer is None:
-            raise only_spark(self._evaluator.way(plan.query)[1])
+        if answer is None:
+            self.check_way(rule, *self._evaluator.way(plan.query))
         return Stage(plan, answer, self.clock, rule)
+
+    def check_way(self, rule: EngineRule, who: str, why: str) -> None:
+        """Raises NotSupported if only Spark can do something, and the rule does not allow that."""
+        if who == "spark" and rule.in_app(self._engine).engine == "process":
+            raise only_spark(why)
 
     def part(self, rows: pa.Table, high: int | None = None) -> Batch:
         """Returns a batch of these rows."""
         from millpond.engine.batch import Part
         from millpond.engine.session import new_session
 
-        return Part(rows, lambda: new_session(self._spark()), high)
+        def session() -> Any:
+            """Returns a session of this thread: names of several threads do not mix, and tables stay registered."""
+            spark = self._spark()
+            known = getattr(self._sessions, "own", None)
+            if known is None or known.sparkContext is not spark.sparkContext:
+                known = self._sessions.own = new_session(spark)
+            return known
+
+        return Part(rows, session, high)
