@@ -293,7 +293,7 @@ def test_sizes_come_to_rest(fixed: float, per_row: float) -> None:
     taken: list[tuple[int, float]] = []
     for number in range(80):
         rows = size.rows
-        seconds = (fixed + per_row * rows) * chance.uniform(0.9, 1.1) * (4 if number == 0 else 1)
+        seconds = (fixed + per_row * rows) * chance.uniform(0.97, 1.03) * (4 if number == 0 else 1)
         taken.append((rows, seconds))
         size.note(rows, seconds, fixed=SPARK_SECONDS)
     for rows, seconds in taken[60:]:
