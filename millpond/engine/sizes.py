@@ -29,6 +29,7 @@ class BatchSize:
         self._target = target
         self._fewest = min(FEWEST_ROWS, self.most)
         self._seen: deque[tuple[int, float]] = deque(maxlen=_SEEN)
+        self._fixed: float | None = None
 
     def note(self, rows: int | None, seconds: float, fixed: float = 0.0) -> None:
         """Records that a batch of so many rows took so long, over all statements that got it; ``fixed`` is what any
@@ -38,7 +39,8 @@ class BatchSize:
             return
         if fixed:
             self._seen.append((rows, seconds))
-            fixed = _fixed_cost(self._seen, fixed)
+            self._fixed = _fixed_cost(self._seen) or self._fixed
+            fixed = min(self._fixed or fixed, seconds)
         target = max(self._target, 2 * fixed)
         spent, left = max(seconds - fixed, 0.0), target - fixed
         if spent > left:
@@ -53,14 +55,14 @@ class BatchSize:
         self.rows = max(self._fewest, self.rows // 8)
 
 
-def _fixed_cost(seen: Collection[tuple[int, float]], assumed: float) -> float:
-    """Returns the seconds that a batch without rows would take, by the line through the batches that were seen; what
-    is ``assumed`` if they are alike.
+def _fixed_cost(seen: Collection[tuple[int, float]]) -> float | None:
+    """Returns the seconds that a batch without rows would take, by the line through the batches that were seen; None
+    if their sizes are alike.
     """
     count = len(seen)
     rows, seconds = sum(n for n, _ in seen) / count, sum(t for _, t in seen) / count
     spread = sum((n - rows) ** 2 for n, _ in seen)
     if spread < (rows / 4) ** 2:
-        return min(assumed, seconds)
+        return None
     per_row = max(sum((n - rows) * (t - seconds) for n, t in seen) / spread, 0.0)
     return min(max(seconds - per_row * rows, 0.0), min(t for _, t in seen))
