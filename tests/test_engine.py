@@ -127,6 +127,7 @@ def test_explain_names_the_engine(engine: Engine, line: str) -> None:
         assert line in lines
 
 
+@pytest.mark.slow
 def test_explain_of_a_topic() -> None:
     """Its messages are decoded by the driver."""
     declared = (

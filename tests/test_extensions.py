@@ -100,12 +100,14 @@ with App(state={str(tmp_path / "state")!r}) as app:
     assert run([site], "-c", code) == "[('rice', 1), ('tea', 2)]"
 
 
+@pytest.mark.slow
 def test_the_suite_that_ships_runs_over_it(site: Path, tmp_path: Path) -> None:
     (tmp_path / "test_ledger.py").write_text(LEDGER["test_ledger.py"])
     said = run_suite(tmp_path, site)
     assert said.splitlines()[-1].startswith("12 passed"), said
 
 
+@pytest.mark.slow
 def test_the_suite_finds_a_source_that_breaks_a_promise(site: Path, tmp_path: Path) -> None:
     broken = LEDGER["millpond_ledger.py"].replace('.rfind(b"\\n") + 1}', '.rfind(b"\\n") - 5}')
     assert broken != LEDGER["millpond_ledger.py"]
@@ -115,6 +117,7 @@ def test_the_suite_finds_a_source_that_breaks_a_promise(site: Path, tmp_path: Pa
         run_suite(tmp_path, tmp_path, site)
 
 
+@pytest.mark.slow
 def test_the_suites_that_ship_run_over_a_sink_formats_and_functions(logfmt: Path, tmp_path: Path) -> None:
     (tmp_path / "test_logfmt.py").write_text(LOGFMT["test_logfmt.py"])
     said = run_suite(tmp_path, logfmt)
@@ -139,6 +142,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suite", BROKEN)
 def test_the_suites_find_a_broken_promise(logfmt: Path, tmp_path: Path, suite: str) -> None:
     file, right, wrong, failed = BROKEN[suite]
@@ -354,6 +358,7 @@ class TestShelf(TableContract):
 """
 
 
+@pytest.mark.slow
 def test_the_suite_of_tables_runs_over_a_table(toys: None, tmp_path: Path) -> None:
     (tmp_path / "test_shelf.py").write_text(SHELF)
     said = run_suite(tmp_path, tmp_path)

@@ -74,6 +74,7 @@ def alike(one: tuple[str, Any], other: tuple[str, Any]) -> bool:
     return one == other
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("create", [KEYED, PLAIN], ids=["keyed", "plain"])
 def test_statements_and_methods_agree(create: str) -> None:
     chance = random.Random(23)

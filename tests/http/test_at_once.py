@@ -27,6 +27,7 @@ INSERT INTO typed VALUES
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "columns", ["s", "b, n", "d", "x, id AS x", "day, at, wall", "f", "raw", "list", "map", "pair", "*"]
 )
