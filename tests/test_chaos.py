@@ -24,7 +24,7 @@ import pyarrow as pa
 import pytest
 
 from millpond import App
-from millpond.plan.engine_rule import Engine
+from millpond.engine_rule import Engine
 from tests.test_kill import kill_after, run_to_the_end, running, say
 
 SKUS, ACCOUNTS, CHUNK = 500, 2_000, 2_000

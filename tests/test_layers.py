@@ -23,6 +23,7 @@ FLOORS: tuple[frozenset[str], ...] = (
         {
             "allowance",
             "steps",
+            "engine_rule",
             "errors",
             "faults",
             "types",

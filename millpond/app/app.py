@@ -18,13 +18,13 @@ from millpond.app.readiness import Readiness
 from millpond.app.runtime import Runtime, Settings, forget
 from millpond.app.wiring import build
 from millpond.clock import Clock
+from millpond.engine_rule import Engine
 from millpond.errors import AlreadyExists, FileMissing, InvalidOption, StateCorrupt
 from millpond.journal.damage_report import survey
 from millpond.journal.state import StateDirectory
 from millpond.loading.progress import Report
 from millpond.options import parse_size
 from millpond.plan.connectors import StandIn
-from millpond.plan.engine_rule import Engine
 from millpond.query.evaluate import Path as EvaluationPath
 from millpond.query.result import Result
 from millpond.query.table import Record, Table

@@ -11,6 +11,7 @@ import pyarrow as pa
 from millpond.app.health import TableHealth
 from millpond.app.saved import SavedStatements
 from millpond.connectors import abilities
+from millpond.engine_rule import ENGINES, Engine
 from millpond.errors import without_passwords
 from millpond.extensions import offered
 from millpond.journal.late import LATEST
@@ -18,7 +19,6 @@ from millpond.loading.discovered_columns import KeptColumns
 from millpond.loading.followers import Mask
 from millpond.loading.open_sources import Sources
 from millpond.loading.progress import Load
-from millpond.plan.engine_rule import Engine
 from millpond.plan.explain import explain_plan
 from millpond.plan.forms import explained
 from millpond.plan.statement_plan import Planned
@@ -44,7 +44,6 @@ from millpond.streaming.window import describe_watermark
 from millpond.types import type_name
 from millpond.views.materialized_view import Views
 
-_BY_ENGINE = ("process_batches", "process_rows", "spark_batches", "spark_rows")
 _QUERY_COLUMNS = (
     "name",
     "state",
@@ -58,31 +57,15 @@ _QUERY_COLUMNS = (
     "waiting",
     "retries",
     "batches",
-    *_BY_ENGINE,
+    *(f"{engine}_{count}" for engine in ENGINES for count in ("batches", "rows")),
     "last_batch",
     "last_batch_ms",
     "error",
     "statement",
 )
+_TEXTS = ("name", "state", "error", "statement")
 _TYPES = {
-    **dict.fromkeys(
-        (
-            *(
-                "rows",
-                "batches",
-                "last_batch_ms",
-                "lag",
-                "lost",
-                "errors",
-                "misses",
-                "late",
-                "waiting",
-                "retries",
-            ),
-            *_BY_ENGINE,
-        ),
-        pa.int64(),
-    ),
+    **dict.fromkeys((c for c in _QUERY_COLUMNS if c not in _TEXTS), pa.int64()),
     "rate": pa.float64(),
     "last_batch": pa.timestamp("us", "UTC"),
 }

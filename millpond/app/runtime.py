@@ -22,6 +22,7 @@ from millpond.app.tail import Tails
 from millpond.app.text_run import TextRun
 from millpond.app.texts import OnAnswer, Texts
 from millpond.clock import Clock
+from millpond.engine_rule import Engine
 from millpond.journal.journal import Journal
 from millpond.journal.state import StateDirectory
 from millpond.loading.discovered_columns import KeptColumns
@@ -31,7 +32,6 @@ from millpond.loading.loader import Loader
 from millpond.loading.open_sources import Sources
 from millpond.loading.progress import Load, Report
 from millpond.plan.connectors import Connectors, StandIn
-from millpond.plan.engine_rule import Engine
 from millpond.query.evaluate import Evaluator, Path
 from millpond.query.plans import Plans
 from millpond.query.result import Result

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,7 @@ from millpond.cli.progress import Loading
 from millpond.cli.reporting import INTERRUPTED, Report, reporting
 from millpond.cli.sqlfile import read_sql
 from millpond.cli.stopping import Stopping
+from millpond.engine_rule import Engine
 from millpond.errors import Error, StateLocked
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def run(
         str | None, typer.Option(help="The Spark master; this machine by default.", metavar="URL")
     ] = None,
     engine: Annotated[
-        Literal["auto", "spark", "process"],
+        Engine,
         typer.Option(help="Who evaluates batches: auto, spark or process.", metavar="ENGINE"),
     ] = "auto",
     format: Annotated[Format, typer.Option(help="How rows are written.")] = Format.table,
@@ -125,7 +126,7 @@ class Run:
         file: Path,
         state: Path | None,
         master: str | None,
-        engine: Literal["auto", "spark", "process"],
+        engine: Engine,
         compact_after: str,
         printer: Printer,
         report: Report,

@@ -16,7 +16,8 @@ from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.engine.batch import Batch, Divide
 from millpond.engine.failures import explain
-from millpond.engine.states import ENGINES, State, moved
+from millpond.engine.states import State, moved
+from millpond.engine_rule import ENGINES
 from millpond.errors import Error, TopicReplaced, without_passwords
 from millpond.plan.plans import PipelinePlan
 from millpond.retry import AGAIN, NO_PATIENCE, Issues, Patience

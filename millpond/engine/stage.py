@@ -9,7 +9,7 @@ from millpond.clock import Clock
 from millpond.engine.batch import Batch
 from millpond.engine.local_stage import LocalStage, Tables
 from millpond.engine.spark_stage import SparkStage
-from millpond.plan.engine_rule import EngineRule
+from millpond.engine_rule import EngineRule
 from millpond.plan.plans import BatchPlan
 from millpond.query.evaluate import Answer
 

@@ -6,9 +6,6 @@ from enum import StrEnum
 
 from millpond.errors import SqlError
 
-ENGINES = ("process", "spark")
-"""Which evaluate batches."""
-
 
 class State(StrEnum):
     RUNNING = "running"

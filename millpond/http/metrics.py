@@ -9,7 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from millpond.engine.states import ENGINES, State
+from millpond.engine.states import State
+from millpond.engine_rule import ENGINES
 from millpond.http.hub import Hub
 from millpond.http.observation import Observation, Observer
 from millpond.query.stats import Status

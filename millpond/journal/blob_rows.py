@@ -169,12 +169,17 @@ class Segment:
         return self.first + self.blob.rows
 
 
+IN_RANGE = (
+    "name = :name AND first < :end AND first >="
+    " COALESCE((SELECT MAX(first) FROM segments WHERE name = :name AND first <= :start), 0)"
+)
+"""The segments that contain the rows from ``:start`` up to ``:end``."""
+
+
 def read_segments(connection: sqlite3.Connection, name: str, start: int, end: int) -> Iterator[Segment]:
     """Yields the segments that contain the rows from ``start`` up to ``end``, in order and without a gap."""
     found = connection.execute(
-        f"SELECT first, sent, {_BLOB} FROM segments WHERE name = :name AND first < :end AND first >="
-        " COALESCE((SELECT MAX(first) FROM segments WHERE name = :name AND first <= :start), 0)"
-        " ORDER BY first",
+        f"SELECT first, sent, {_BLOB} FROM segments WHERE {IN_RANGE} ORDER BY first",
         {"name": name, "start": start, "end": end},
     )
     reached: int | None = None

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from millpond.journal.blob_rows import Schemas, Segment, read_segments
+from millpond.journal.blob_rows import IN_RANGE, Schemas, Segment, read_segments
 from millpond.journal.blobs import PART_ROWS, combined, decode
 from millpond.journal.database import guarded, open_to_read
 
@@ -105,8 +105,7 @@ def parts(path: str | os.PathLike[str], stream: str, start: int, end: int) -> li
 def _bytes_of_row(connection: sqlite3.Connection, name: str, start: int, end: int) -> float:
     """Returns the mean bytes of a row, over the segments of a range."""
     size, rows = connection.execute(
-        "SELECT SUM(length), SUM(rows) FROM segments WHERE name = :name AND first < :end AND first >="
-        " COALESCE((SELECT MAX(first) FROM segments WHERE name = :name AND first <= :start), 0)",
+        f"SELECT SUM(length), SUM(rows) FROM segments WHERE {IN_RANGE}",
         {"name": name, "start": start, "end": end},
     ).fetchone()
     return float(size or 0) / (rows or 1)

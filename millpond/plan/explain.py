@@ -7,8 +7,8 @@ from typing import Protocol
 
 from millpond.connectors.sink import find_sink
 from millpond.connectors.source import NativeSource, find_source
+from millpond.engine_rule import Engine, EngineRule
 from millpond.errors import without_passwords
-from millpond.plan.engine_rule import Engine, EngineRule
 from millpond.plan.plans import BatchPlan, FoldPlan, GroupsPlan, JoinPlan, LoadPlan, PipelinePlan, ViewPlan
 from millpond.plan.state import explain_join, explain_misses, explain_state
 from millpond.plan.statement_plan import Planned

@@ -8,8 +8,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.connectors.source import DELETED, MESSAGE
+from millpond.engine_rule import EngineRule, rule_of
 from millpond.errors import Place
-from millpond.plan.engine_rule import EngineRule, rule_of
 from millpond.plan.lookups import table_inputs
 from millpond.plan.plans import (
     WAIT,

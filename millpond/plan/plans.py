@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from millpond.engine_rule import BY_APP, EngineRule
 from millpond.errors import Place
-from millpond.plan.engine_rule import BY_APP, EngineRule
 from millpond.sql.aggregate import Aggregation
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import SourceOptions

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import get_args
 
+from millpond.engine_rule import SMALL_BYTES, SMALL_ROWS, Engine
 from millpond.errors import InvalidOption, NotSupported
 from millpond.options import Option, Setting, find_option, read_options
 from millpond.sql.catalog import Limits
@@ -77,17 +79,17 @@ RUNNING_OPTIONS: tuple[Option, ...] = (
         "The engine that evaluates batches. auto: a batch of at most 'process.max.rows' rows and"
         " 'process.max.bytes' bytes is evaluated in process, a larger one by Spark. spark: all by Spark. process: all"
         " in process. Without this option the app's setting applies.",
-        choices=("auto", "spark", "process"),
+        choices=get_args(Engine),
     ),
     Option(
         "process.max.rows",
         "int",
         "The maximum rows of a batch that is evaluated in process.",
-        10_000,
+        SMALL_ROWS,
         least=0,
     ),
     Option(
-        "process.max.bytes", "size", "The maximum bytes of a batch that is evaluated in process.", 16 << 20
+        "process.max.bytes", "size", "The maximum bytes of a batch that is evaluated in process.", SMALL_BYTES
     ),
 )
 """Options of every running statement."""

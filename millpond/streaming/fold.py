@@ -58,7 +58,7 @@ class Folded(RunningStatement):
 
     def set_up(self) -> None:
         self._stage = self.stages.stage(self.plan.batch, self.plan.rule)
-        self.stages.check_way(self.plan.rule, *self.evaluator.fold_way(self.plan.fold))
+        self.stages.check_way(self.plan.rule, lambda: self.evaluator.fold_way(self.plan.fold))
         self._folding = FoldRunner(self.plan.fold, self.evaluator, self.inputs)
 
     def evaluate(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millpond.clock import Clock
-from millpond.plan.engine_rule import Engine, EngineRule
+from millpond.engine_rule import Engine, EngineRule
 from millpond.plan.plans import BatchPlan
 from millpond.query.evaluate import Evaluator
 from millpond.sql.options import only_spark
@@ -38,13 +38,15 @@ class Stages:
 
         rule, answer = rule.in_app(self._engine), self._evaluator.in_process(plan.query)
         if answer is None:
-            self.check_way(rule, *self._evaluator.way(plan.query))
+            self.check_way(rule, lambda: self._evaluator.way(plan.query))
         return Stage(plan, answer, self.clock, rule)
 
-    def check_way(self, rule: EngineRule, who: str, why: str) -> None:
+    def check_way(self, rule: EngineRule, way: Callable[[], tuple[str, str]]) -> None:
         """Raises NotSupported if only Spark can do something, and the rule does not allow that."""
-        if who == "spark" and rule.in_app(self._engine).engine == "process":
-            raise only_spark(why)
+        if rule.in_app(self._engine).engine == "process":
+            who, why = way()
+            if who == "spark":
+                raise only_spark(why)
 
     def part(self, rows: pa.Table, high: int | None = None) -> Batch:
         """Returns a batch of these rows."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 Engine = Literal["auto", "spark", "process"]
+ENGINES = ("process", "spark")
+"""Which evaluate batches."""
 SMALL_ROWS = 10_000
 SMALL_BYTES = 16 << 20
 
