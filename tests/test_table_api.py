@@ -320,6 +320,9 @@ def test_sql_methods(people: Table) -> None:
     assert ids(people.sql_filter("name LIKE 'A%' OR name IS NULL")) == [1, 4]
     assert people.sql_column_values("name", "tier = 'GOLD'") == ["Ann", "Cid"]
     assert people.sql_column_values("upper(name)", "id = 2") == ["BOB"]
+    assert (
+        people.sql_column_values("*", "id = 2") == people.sql_column_values("*", "id < 3 AND id > 1") == [2]
+    )
     assert people.sql_scalar("COUNT(*)", "tier = 'GOLD'") == 2
     assert people.sql_scalar("SUM(balance)") == Decimal("7.25")
     assert people.sql_scalar("AVG(age)", "id < 3") == 50.0

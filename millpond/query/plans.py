@@ -112,8 +112,8 @@ class _Kept:
 
     def forget_texts(self) -> None:
         # The text before the one literal, a string or a number, at the end.
-        self.by_text: dict[str, Plan] = {}
-        self.by_number: dict[str, Plan] = {}
+        self.by_text: dict[str, Run] = {}
+        self.by_number: dict[str, Run] = {}
         # By the beginning of the text: a pattern of the whole, and how its literals that are not strings are read.
         self.by_pattern: dict[str, list[_Shape]] = {}
         # What is between literals, and how each of them is read.
@@ -161,9 +161,9 @@ class _Kept:
         if len(values) == 1 and not between[1]:
             head = text[: template.places[0][0]]
             if type(values[0]) is str:
-                self.by_text[head] = plan
+                self.by_text[head] = plan.run
             elif type(values[0]) is int:
-                self.by_number[head] = plan
+                self.by_number[head] = plan.run
 
 
 class Plans(Generic[R]):
@@ -185,16 +185,30 @@ class Plans(Generic[R]):
     def find(self, text: str, params: Params = None, lets: Lets | None = None) -> R | None:
         """Returns the result of a statement that has a plan; None for one that must take the general path."""
         kept = self._kept
-        known = _known(kept, text, params)
+        found: R | None
         try:
+            if params is None and lets is None:
+                # The hot path of a program: here, not in a function, whose call would cost as much as the search.
+                parts = text.split("'", 2)
+                if len(parts) == 3:
+                    head, value, rest = parts
+                    run = kept.by_text.get(head)
+                    if run is not None and not (rest or "\\" in value or "$" in value):
+                        found = run(value)
+                        return found
+                elif len(parts) == 1:
+                    head = text.rstrip(_DIGITS)
+                    run = kept.by_number.get(head)
+                    if run is not None and 0 < len(text) - len(head) < 19:
+                        found = run(int(text[len(head) :]))
+                        return found
+            known = _known(kept, text, params) or self._search(kept, text, params)
             if known is None:
-                known = self._search(kept, text, params)
-                if known is None:
-                    return None
+                return None
             plan, values = known
             if lets is not None and not lets(plan):
                 return None
-            found: R | None = plan.run(*values)
+            found = plan.run(*values)
             return found
         except Unfit:
             return None
@@ -281,17 +295,6 @@ def _known(kept: _Kept, text: str, params: Params) -> tuple[Plan, Sequence[Any]]
         if type(params) is dict and len(params) == len(asked) and all(n in params for n in asked):
             return plan, [params[n] for n in asked]
         return None
-    if text[-1:] == "'":
-        head, _, rest = text.partition("'")
-        value = rest[:-1]
-        plan = kept.by_text.get(head)
-        if plan is not None and rest and not ("'" in value or "\\" in value or "$" in value):
-            return plan, (value,)
-    else:
-        head = text.rstrip(_DIGITS)
-        plan = kept.by_number.get(head)
-        if plan is not None and 0 < len(text) - len(head) < 19:
-            return plan, (int(text[len(head) :]),)
     for pattern, plan, reads in kept.by_pattern.get(text[:_HEAD], ()):
         match = pattern.fullmatch(text)
         if match is not None:

@@ -127,7 +127,7 @@ class LookupResult(Result):
         return self._answer.schema
 
     def values(self) -> list[Any]:
-        """Returns the values of the one column."""
+        """Returns the values of the first column."""
         return self._answer.values(self._source, self._found)
 
     def to_arrow(self) -> pa.Table:

@@ -26,6 +26,7 @@ class ColumnAnswer(Answer):
         self.schema = lookup.schema
         self._places = [schema.names.index(o.column) for o in lookup.outputs if o.column is not None]
         names = distinct_names([o.name for o in lookup.outputs])
+        self._first = names[0]
         read = sorted(set(self._places))
 
         def write(cells: Sequence[str], _: Sequence[bool]) -> str:
@@ -53,8 +54,9 @@ class ColumnAnswer(Answer):
         ]
 
     def values(self, source: list[Block], found: Sequence[int] | Slots) -> list[Any]:
-        """Returns the values of the one column."""
-        return [value for row in self.rows(source, found) for value in row.values()]
+        """Returns the values of the first column."""
+        first = self._first
+        return [row[first] for row in self.rows(source, found)]
 
     def table(self, source: list[Block], found: Sequence[int] | Slots) -> pa.Table:
         slots = np.asarray(found, dtype=np.int64)
@@ -108,7 +110,8 @@ class RowAnswer(Answer):
         return [row.copy() for row in source]
 
     def values(self, source: list[Row], found: Any) -> list[Any]:
-        return [value for row in source for value in row.values()]
+        first = self.schema.names[0]
+        return [row[first] for row in source]
 
     def table(self, source: list[Row], found: Any) -> pa.Table:
         arrays = [pa.array([row[f.name] for row in source], f.type) for f in self.schema]
