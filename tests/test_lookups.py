@@ -485,3 +485,11 @@ def test_templates(text: str, template: str, holes: tuple[Any, ...]) -> None:
 )
 def test_texts_without_a_template(text: str) -> None:
     assert template_of(text) is None
+
+
+def test_keys_in_any_order() -> None:
+    with App("CREATE TABLE t (id INT PRIMARY KEY, tags ARRAY<INT>)") as app:
+        app.table("t").bulk_insert([{"id": 1, "tags": [1]}, {"id": 2, "tags": [2, 2]}])
+        for keys in ("1, 2", "2, 1"):
+            found = app.sql(f"SELECT id, tags FROM t WHERE id IN ({keys})")
+            assert found.to_arrow().to_pylist() == found.rows() == app.table("t").all_rows()

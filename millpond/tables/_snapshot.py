@@ -154,13 +154,13 @@ class MemorySnapshot(Snapshot):
         return FoundSlots(self._blocks, self.slots_of_all(names, keys))
 
     def slots_of_all(self, columns: tuple[str, ...], keys: Sequence[Any]) -> Sequence[int] | Slots:
-        """Returns the slots of the rows whose columns equal one of the keys, each of which occurs once; many as an
-        array. The columns are those of the primary key, or others, sorted.
+        """Returns the slots of the rows whose columns equal one of the keys, each of which occurs once, in ascending
+        order; many as an array. The columns are those of the primary key, or others, sorted.
         """
         end, died, generation = self.mark.slots, self._died, self._generation
         if columns == self._key:
             if len(keys) <= _FEW:
-                return [slot for key in keys for slot in self.slots_of_key(key)]
+                return sorted([slot for key in keys for slot in self.slots_of_key(key)])
             slots = generation.slots_before(list(keys), end)
         elif len(keys) == 1:
             return self.slots_of(columns, keys[0])
