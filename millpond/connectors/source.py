@@ -137,6 +137,10 @@ class NativeSource(Source):
         """Returns the offset that Spark has written to its checkpoint."""
 
     @abstractmethod
+    def fetch(self, start: Offset | None, end: Offset) -> pa.Table:
+        """Reads what lies between two offsets in this process, without Spark, in the form that Spark returns."""
+
+    @abstractmethod
     def decode(self, raw: pa.Table) -> Received:
         """Decodes the rows of what Spark returns, in their order."""
 

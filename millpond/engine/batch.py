@@ -17,6 +17,7 @@ from millpond.engine.collect import collect
 from millpond.engine.reader import read_range
 from millpond.engine.session import is_local
 from millpond.engine.staged import Staged
+from millpond.engine_rule import SMALL_ROWS
 from millpond.errors import Error
 from millpond.formats.received import Received, none_rejected
 from millpond.types import Schema, quote
@@ -135,8 +136,12 @@ class Batch:
 
     @cached_property
     def _received(self) -> Received:
-        """Decodes here what Spark's own format returns."""
+        """Decodes the messages here: few are read here too, many by Spark. How many bytes they have is not known
+        before they are read.
+        """
         assert isinstance(self.source, NativeSource)
+        if self._given is None and self.size is not None and self.size <= SMALL_ROWS:
+            return self.source.decode(self.source.fetch(self.start, self.end))
         return self.source.decode(collect(self._read_frame))
 
     @cached_property

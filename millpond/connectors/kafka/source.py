@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping
-from threading import Lock
+from collections.abc import Iterator, Mapping
+from threading import Event, Lock
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -18,12 +18,14 @@ import pyarrow as pa
 from millpond.changes import Offset
 from millpond.connectors.abilities import Follows, Keyed, MessageLog, Steps
 from millpond.connectors.kafka.client import Brokers, brokers
+from millpond.connectors.kafka.consumer import HEADERS, TopicReader
 from millpond.connectors.kafka.decoding_sql import decoding_sql
 from millpond.connectors.kafka.formats import ValueFormat, key_texts
 from millpond.connectors.kafka.message_columns import as_type, in_order, received, without
 from millpond.connectors.kafka.offsets import ID, places_in, same_topic
 from millpond.connectors.kafka.options import SOURCE_OPTIONS, default_of, number, parts_of, patience_of
 from millpond.connectors.kafka.settings import CLIENT_SETTINGS
+from millpond.connectors.kafka.spark import reading_settings
 from millpond.connectors.source import DELETED, NativeSource, Split
 from millpond.errors import (
     ConfigurationIssue,
@@ -46,7 +48,6 @@ MOST_COLUMNS = 1_000
 """Maximum number of fields up to which new ones become columns."""
 _WIDENING = Lock()
 _BROKERS = "MILLPOND_KAFKA_BROKERS"
-_HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
 
 class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
@@ -83,6 +84,7 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         self._messages: Messages | None = None
         self._read_id = ""
         self._first_keys: str | None = None
+        self._reader = TopicReader()
 
     @property
     def guesses(self) -> bool:
@@ -99,14 +101,11 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
                 )
 
     def _reset(self) -> str:
-        text = str(self.values["auto.offset.reset"]).strip().lower()
-        if text not in ("earliest", "latest"):
-            log.warning(
-                "'auto.offset.reset' = '%s' is neither earliest nor latest: earliest is taken",
-                self.values["auto.offset.reset"],
-            )
-            return "earliest"
-        return text
+        given = self.values["auto.offset.reset"]
+        if (text := str(given).strip().lower()) in ("earliest", "latest"):
+            return text
+        log.warning("'auto.offset.reset' = '%s' is neither earliest nor latest: earliest is taken", given)
+        return "earliest"
 
     # columns
 
@@ -149,7 +148,7 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
             Column("_partition", pa.int32(), hidden=True),
             Column("_offset", pa.int64(), hidden=True),
             Column("_timestamp", pa.timestamp("us", "UTC"), hidden=True),
-            Column("_headers", _HEADERS, hidden=True),
+            Column("_headers", HEADERS, hidden=True),
             Column(DELETED, pa.bool_(), hidden=True),
         )
 
@@ -240,6 +239,20 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         before = places_in(start) if start and same_topic(start, now) else {}
         return now | {p: max(end, before.get(p, 0)) for p, end in ends.items()}
 
+    def changes(self, stop: Event) -> Iterator[None]:
+        return self._reader.changes(self._brokers, self.topic, stop)
+
+    def poll(self, start: Offset | None) -> Offset:
+        return self._reader.poll(start, self.latest)
+
+    def fetch(self, start: Offset | None, end: Offset) -> pa.Table:
+        begin = self._begin(start, end)
+        wanted = {int(p): (begin[p], end[p]) for p in begin if end[p] > begin[p]}
+        return self._reader.read(self._brokers, self.topic, wanted)
+
+    def close(self) -> None:
+        self._reader.close()
+
     def _begin(self, start: Offset | None, end: Offset) -> dict[str, int]:
         """Returns where each partition of ``end`` begins after ``start``: a new one at its first record."""
         if start is not None:
@@ -319,18 +332,9 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
 
     # Spark
 
-    def _settings(self) -> dict[str, str]:
-        client = {f"kafka.{k}": v for k, v in self.client.items()}
-        return client | {
-            "kafka.bootstrap.servers": self.servers,
-            "kafka.isolation.level": "read_committed",
-            "includeHeaders": "true",
-            "failOnDataLoss": "false",
-        }
-
     def stream_settings(self, start: Offset | None, rows: int) -> dict[str, str]:
         self._read_id = (start or {}).get(ID) or self._brokers.topic_id(self.topic)
-        return self._settings() | {
+        return reading_settings(self.servers, self.client) | {
             "subscribe": self.topic,
             "startingOffsets": self.reset if start is None else json.dumps({self.topic: places_in(start)}),
             "maxOffsetsPerTrigger": str(rows),
@@ -338,7 +342,7 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
 
     def range_settings(self, start: Offset | None, end: Offset) -> dict[str, str]:
         begin = self._begin(start, end)
-        return self._settings() | {
+        return reading_settings(self.servers, self.client) | {
             "subscribe": self.topic,
             "startingOffsets": json.dumps({self.topic: begin}),
             "endingOffsets": json.dumps({self.topic: places_in(end)}),
@@ -349,8 +353,7 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
 
     def decoding_sql(self, view: str) -> str:
         """Returns the decoding as SQL. A message that cannot be decoded stops the query."""
-        plain = self._key_texts is None
-        return decoding_sql(view, self._decoder.schema, self.values, keys_as_they_are=plain)
+        return decoding_sql(view, self._decoder.schema, self.values, keys_as_they_are=self._key_texts is None)
 
     def offset_of(self, noted: str) -> Offset:
         """Returns the offset, with the identity of the topic at Spark's start: ``lost`` checks whether it is still the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from millpond.connectors.spark import SparkFormat
 from millpond.errors import AuthenticationIssue, ConfigurationIssue, Error, NetworkIssue, TopicMissing
@@ -23,6 +24,16 @@ def _explain(text: str) -> Error | None:
     if "Config" in name or name in ("RecordTooLargeException", "InvalidTopicException"):
         return ConfigurationIssue(f"Kafka refuses the request: {said}")
     return NetworkIssue(f"Kafka does not answer: {said}")
+
+
+def reading_settings(servers: str, client: Mapping[str, str]) -> dict[str, str]:
+    """Returns Spark's options to read from brokers, with these settings of the client."""
+    return {f"kafka.{k}": v for k, v in client.items()} | {
+        "kafka.bootstrap.servers": servers,
+        "kafka.isolation.level": "read_committed",
+        "includeHeaders": "true",
+        "failOnDataLoss": "false",
+    }
 
 
 FORMAT = SparkFormat(
