@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -223,7 +224,7 @@ def test_both_engines_give_the_same_rows(spark: SparkSession) -> None:
         )
 
 
-def test_staged_rows_are_the_same(spark: SparkSession) -> None:
+def rows_of_all_types() -> pa.Table:
     ddl = (
         "a BOOLEAN, b TINYINT, c SMALLINT, d INT, e BIGINT, f FLOAT, g DOUBLE, h DECIMAL(38, 10), i STRING, j BINARY,"
         " k DATE, l TIMESTAMP, m TIMESTAMP_NTZ, n ARRAY<STRING>, o MAP<STRING, INT>,"
@@ -238,7 +239,11 @@ def test_staged_rows_are_the_same(spark: SparkSession) -> None:
         "odd name; `q`": 7,
     }  # fmt: skip
     nothing = dict.fromkeys(row)
-    rows = pa.Table.from_pylist([row, nothing] * 3_000, schema.arrow())
+    return pa.Table.from_pylist([row, nothing] * 3_000, schema.arrow())
+
+
+def test_staged_rows_are_the_same(spark: SparkSession) -> None:
+    rows = rows_of_all_types()
     staged = Staged(spark, rows)
     assert "parquet" in staged.frame._jdf.queryExecution().toString().lower()
     found, with_plan = collect(staged.frame), collect(to_frame(spark, rows))
@@ -249,6 +254,49 @@ def test_staged_rows_are_the_same(spark: SparkSession) -> None:
         == list(map(repr, rows.to_pylist()))
     )
     staged.close()
+
+
+def test_shipped_rows_are_the_same(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a cluster, whose executors see no file of the driver: Arrow with the tasks, several for many bytes."""
+    monkeypatch.setattr("millpond.engine.staged.is_local", lambda _: False)
+    monkeypatch.setattr("millpond.engine.staged._TASK", 100_000)
+    session = spark.newSession()
+    session.conf.set("spark.sql.execution.arrow.localRelationThreshold", "1")
+    rows = rows_of_all_types()
+    for some in (rows, rows.slice(1, 5_001), rows.slice(3, 1)):
+        staged = Staged(session, some)
+        plan = staged.frame._jdf.queryExecution().toString()
+        assert "Scan ExistingRDD" in plan and "parquet" not in plan.lower()
+        assert staged.frame.rdd.getNumPartitions() == math.ceil(some.nbytes / 100_000)
+        assert list(map(repr, collect(staged.frame).to_pylist())) == list(map(repr, some.to_pylist()))
+    staged = Staged(session, rows.slice(0, 0))
+    assert collect(staged.frame).num_rows == 0 and collect(staged.table).num_rows == 0
+
+
+def test_tables_that_are_shipped_are_broadcast(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millpond.engine.staged.is_local", lambda _: False)
+    session = spark.newSession()
+    session.conf.set("spark.sql.execution.arrow.localRelationThreshold", "1")
+    rows = pa.table({"k": range(6_000), "v": range(6_000)})
+    Staged(session, rows).frame.createOrReplaceTempView("many")
+    Staged(session, rows).table.createOrReplaceTempView("few")
+    plan = session.sql("SELECT m.k, f.v FROM many m LEFT JOIN (SELECT * FROM few WHERE v > 3) f ON f.k = m.k")
+    assert "BroadcastHashJoin" in plan._jdf.queryExecution().toString()
+
+
+def test_a_batch_too_large_to_ship_is_cut(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("staged", "batch"):
+        monkeypatch.setattr(f"millpond.engine.{module}.is_local", lambda _: False)
+    monkeypatch.setattr("millpond.engine.batch.SHIPPED", 40_000)
+    sql = "CREATE STREAM s (id BIGINT, x BIGINT); CREATE TABLE t AS SELECT id, x * 2 AS y FROM s;"
+    with App(sql, engine="spark", _direct=True) as app:
+        app.send("s", pa.table({"id": range(6_000), "x": range(6_000)}))
+        app.drain(60)
+        assert app.sql("SELECT COUNT(*) AS n, SUM(y) AS y FROM t").rows() == [
+            {"n": 6_000, "y": sum(range(0, 12_000, 2))}
+        ]
+        # _seq is a third column: 6,000 rows have 144,000 bytes.
+        assert app.sql("SHOW QUERIES").rows()[0]["spark_batches"] == 4
 
 
 def test_types_without_a_form_in_files_go_with_the_plan(spark: SparkSession) -> None:

@@ -66,8 +66,8 @@ class Source(ABC):
     """Whether only the process that created the source can read it."""
 
     staged: ClassVar[bool] = False
-    """Whether its rows are copied for Spark where the executors are this process: that costs less than Python workers
-    that read them.
+    """Whether its rows lie on the disk of the app. The app reads them and copies them for Spark, whose executors may be
+    elsewhere; where they are not, that costs less than Python workers that read them.
     """
 
     endless: ClassVar[bool] = False

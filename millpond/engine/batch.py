@@ -16,7 +16,7 @@ from millpond.connectors.source import BYTES_OF_A_ROW, SEQ, NativeSource, Source
 from millpond.engine.collect import collect
 from millpond.engine.reader import read_range
 from millpond.engine.session import is_local
-from millpond.engine.staged import Staged
+from millpond.engine.staged import SHIPPED, Staged
 from millpond.engine_rule import SMALL_ROWS
 from millpond.errors import Error
 from millpond.formats.received import Received, none_rejected
@@ -220,7 +220,8 @@ class Batch:
     @cached_property
     def frame(self) -> DataFrame:
         """Returns the rows with ``_seq`` on Spark, which caches them if several statements may read them."""
-        if self.cheap or self._is_made_here:
+        if self.source.staged or self._is_made_here:
+            self._check_size()
             self._staged.append(Staged(self.spark(), self.rows))
             frame = self._staged[-1].frame
         else:
@@ -228,6 +229,11 @@ class Batch:
         if self._shared and not self.cheap:
             self._kept.append(frame := frame.persist())
         return frame
+
+    def _check_size(self) -> None:
+        """Raises Divide if its rows are more than are shipped to executors at once."""
+        if not is_local(self.spark()) and self.rows.nbytes > SHIPPED and self.halves() is not None:
+            raise Divide
 
     @property
     def is_here(self) -> bool:

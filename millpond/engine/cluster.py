@@ -21,8 +21,13 @@ OWN = frozenset(
 """Settings that depend on the driver's disk and cores, which say nothing about the workers: there spark-defaults.conf
 applies. A remote executor may end: Spark starts another one.
 """
-SETTINGS = {"spark.sql.adaptive.enabled": "true"}
-"""Spark chooses the number of shuffle partitions."""
+SETTINGS = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.execution.arrow.localRelationThreshold": "256KB",
+}
+"""Spark chooses the number of shuffle partitions. Of the driver's rows, more than that are shipped as Arrow with the
+tasks: as rows of the plan they take several times the work.
+"""
 _HERE = ("127.0.0.1", "localhost", "::1")
 
 

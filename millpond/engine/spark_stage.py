@@ -20,7 +20,7 @@ from millpond.engine.functions import register
 from millpond.engine.internals import java_session
 from millpond.engine.local_stage import SMALL, Tables, distinct, in_order
 from millpond.engine.session import is_local
-from millpond.engine.staged import Staged, to_frame
+from millpond.engine.staged import BROADCAST, Staged, to_frame
 from millpond.plan.pipeline import stream_select
 from millpond.plan.plans import BatchPlan, Lookup, TableInput
 from millpond.sql.render.spark import at_time
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SOURCE = "__source"
-_BROADCAST = 64 << 20
-"""Maximum bytes of a table that is registered completely."""
 
 
 @dataclass(slots=True)
@@ -102,7 +100,7 @@ class SparkStage:
 
     def _is_large(self, view: str, version: int, snapshot: Snapshot) -> bool:
         if self._large.get(view, (None, False))[0] != version:
-            self._large[view] = version, snapshot.scan().nbytes > _BROADCAST
+            self._large[view] = version, snapshot.scan().nbytes > BROADCAST
         return self._large[view][1]
 
     def _register(self, spark: SparkSession, table: TableInput, tables: Tables) -> None:
@@ -111,7 +109,7 @@ class SparkStage:
         if known is None or known.version != version or not _same_session(known.rows.frame, spark):
             rows = Staged(spark, tables.snapshot(table.table).scan())
             known = self._registered[table.view] = _Registered(version, rows)
-        known.rows.frame.createOrReplaceTempView(table.view)
+        known.rows.table.createOrReplaceTempView(table.view)
 
     def _look_up(
         self, spark: SparkSession, plan: BatchPlan, wanted: list[TableInput], tables: Tables
@@ -134,7 +132,7 @@ class SparkStage:
             fetched[table.view] = rows
             self._registered.pop(table.view, None)
             staged.append(Staged(spark, rows))
-            staged[-1].frame.createOrReplaceTempView(table.view)
+            staged[-1].table.createOrReplaceTempView(table.view)
         return staged
 
 

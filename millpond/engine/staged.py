@@ -1,13 +1,14 @@
 """Passes rows of this process to Spark.
 
-Where the executors are this process, many rows go through a Parquet file, which Spark's own reader scans in parallel:
-in a plan each row would be copied several times. Elsewhere, and for types that Parquet has no form for, they are part
-of the plan.
+Where the executors are this process, many rows go through a Parquet file, which Spark's own reader scans in parallel.
+Elsewhere, and for types that Parquet has no form for, they are shipped with the plan: as Arrow with the tasks, which
+decode it, or, if they are few, as rows in the plan itself.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import shutil
 import tempfile
@@ -27,10 +28,18 @@ from millpond.types import quote, type_name
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+BROADCAST = 64 << 20
+"""Maximum bytes of a table that is copied to every task."""
 _FEW = 5_000
 """Rows that are part of the plan on every master."""
 _GROUP_ROWS = 131_072
 """Rows of a row group: groups are read in parallel."""
+SHIPPED = 64 << 20
+"""Maximum bytes of rows that are shipped with the tasks of a batch."""
+_TASK = 4 << 20
+"""Maximum bytes of rows that are shipped with one task."""
+_TASK_ROWS = 20_000
+"""Rows that are worth a task of their own while there are cores without one."""
 _numbers = itertools.count(1)
 
 
@@ -39,6 +48,7 @@ class Staged:
 
     def __init__(self, spark: SparkSession, rows: pa.Table):
         self._remove: Callable[[], object] = lambda: None
+        self.bytes = int(rows.nbytes)
         if rows.num_rows <= _FEW or not is_local(spark) or not _have_form(list(rows.schema)):
             self.frame = to_frame(spark, rows)
             return
@@ -56,6 +66,13 @@ class Staged:
         )
         self.frame = spark.read.schema(_columns(rows.schema)).parquet(folder.as_uri())
 
+    @property
+    def table(self) -> DataFrame:
+        """Returns the rows as a table to join with. Spark does not know the size of what is shipped with tasks."""
+        if is_local(self.frame.sparkSession) or self.bytes > BROADCAST:
+            return self.frame
+        return self.frame.hint("broadcast")
+
     def close(self) -> None:
         self._remove()
 
@@ -67,13 +84,26 @@ def staging_folder(spark: SparkSession) -> Path:
 
 
 def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Converts Arrow rows to a Spark DataFrame with the same types. In one chunk: Spark stops at an empty one, and at
-    none; and copied, as PySpark cannot convert slices of lists.
+    """Converts Arrow rows to a Spark DataFrame with the same types. Each chunk becomes a partition, and only the
+    single one of no rows may be empty: Spark stops there, and at none.
     """
-    rows = rows.combine_chunks() if rows.num_rows else pa.Table.from_batches([no_rows(rows.schema)])
-    if any(pa.types.is_nested(c.type) and c.chunk(0).offset for c in rows.columns):
-        rows = rows.take(pa.array(np.arange(rows.num_rows)))
-    return spark.createDataFrame(rows, schema=_columns(rows.schema))
+    parts = rows.combine_chunks().to_batches(max_chunksize=_rows_of_a_task(spark, rows))
+    table = pa.Table.from_batches([_compact(p) for p in parts] or [no_rows(rows.schema)])
+    return spark.createDataFrame(table, schema=_columns(rows.schema))
+
+
+def _rows_of_a_task(spark: SparkSession, rows: pa.Table) -> int:
+    tasks = max(1, math.ceil(int(rows.nbytes) / _TASK))
+    if rows.num_rows >= 2 * _TASK_ROWS:
+        tasks = max(tasks, min(spark.sparkContext.defaultParallelism, int(rows.num_rows) // _TASK_ROWS))
+    return max(1, math.ceil(int(rows.num_rows) / tasks))
+
+
+def _compact(part: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns the rows copied if they have nested columns: PySpark cannot convert slices of lists."""
+    if not any(pa.types.is_nested(c.type) and c.offset for c in part.columns):
+        return part
+    return part.take(pa.array(np.arange(part.num_rows)))
 
 
 def _columns(schema: pa.Schema) -> str:

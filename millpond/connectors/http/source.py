@@ -54,6 +54,7 @@ class HttpSource(DriftingSource, Follows, Rejects):
 
     kind: ClassVar[str] = "http"
     schemes: ClassVar[tuple[str, ...]] = ("http", "https")
+    staged: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "format",
