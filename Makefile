@@ -2,7 +2,7 @@
 # Nothing but a Python >= 3.11 is needed; PYTHON=/path/to/python chooses one.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test bench chaos demo docs kafka lock clean static services
+.PHONY: help setup check test bench chaos demo docs kafka lock clean static services classes
 .DELETE_ON_ERROR:
 
 VENV  := .venv
@@ -51,12 +51,12 @@ static: $(STAMP)
 check: static  ## Format, lint, types, layers and the fast tests: seconds, no Spark
 	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow and not spark and not chaos" $(ARGS)
 
-test: static services .cache/spark.jsa  ## Everything but bench and chaos; what CI runs. ARGS='-k name' chooses tests
+test: static services classes  ## Everything but bench and chaos; what CI runs. ARGS='-k name' chooses tests
 	$(BIN)/pytest -n 2 --dist worksteal -m "not chaos" $(ARGS)
 
-# Classes of Spark as the tests load them: a start takes a third of the time. They run without it as well.
-.cache/spark.jsa: $(STAMP)
-	-@$(PY) tools/archive.py
+# The archive of Spark's classes, as users have it: made once. The tests run without it as well, only longer.
+classes: $(STAMP)
+	-@$(PY) -m millpond.engine.archive_maker
 
 bench: $(STAMP)  ## Measure, with the peers beside us
 	$(PY) -m bench $(ARGS)
@@ -78,5 +78,5 @@ lock: $(STAMP)  ## Resolve the dependencies anew and write requirements/lock.txt
 	$(PY) tools/lock.py
 
 clean:  ## Remove .venv and all that was built
-	rm -rf $(VENV) build dist .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

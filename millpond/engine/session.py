@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.connectors.spark import SparkFormat, spark_formats
 from millpond.engine import internals, jvm
+from millpond.engine.archive import find_archive, java_options, make_later
 from millpond.engine.cluster import OWN, SETTINGS, is_cluster, is_here, send_package
 from millpond.engine.jars import jars_of
-from millpond.engine.java import prepare_java
+from millpond.engine.java import find_java, prepare_java
 from millpond.errors import ConnectorMissing, EngineError
 from millpond.sql.functions import function_classes
 
@@ -65,6 +66,7 @@ _BASE = {
     "spark.executor.defaultJavaOptions": _CLOSED_XML,
 }
 
+_DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _JAVA = "-XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError -XX:+DisplayVMOutputToStderr"
 """When memory runs out, the process ends and another one is started: it would be of no use any more."""
 
@@ -101,7 +103,9 @@ def get_session(
         log_dir = log_dir or directory
         log_dir.mkdir(parents=True, exist_ok=True)
         log = log_dir / "spark.log"
-        os.environ.update(prepare_java(directory))
+        java, before = find_java(), dict(os.environ)
+        os.environ.update(prepare_java(java, directory))
+        archive = find_archive(java)
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         where = master or os.environ.get("MILLPOND_MASTER") or f"local[{os.cpu_count() or 2}]"
         if not is_cluster(where) or not os.environ.get("PYSPARK_PYTHON"):
@@ -115,14 +119,14 @@ def get_session(
             # A broken connection becomes an error of ours, raised to the caller.
             logging.getLogger("py4j").setLevel(logging.CRITICAL)
         builder = SparkSession.builder.master(where)
-        settings = _settings(directory, config, formats)
+        settings, classes = _settings(directory, config, formats), java_options(archive)
         if is_cluster(where):
             settings = {k: v for k, v in settings.items() if k not in OWN} | SETTINGS
         for name, value in settings.items():
             builder = builder.config(name, value)
         try:
             with _quiet(log), _own_interrupt():
-                session = builder.getOrCreate()
+                session = _create(builder, settings[_DRIVER_OPTIONS], classes)
                 if is_cluster(where):
                     send_package(session, directory)
         except Exception as error:
@@ -137,7 +141,18 @@ def get_session(
             raise
         internals.silence_accumulators(session.sparkContext)
         atexit.register(_stop, session, directory)
+        make_later(archive, before)
         return session
+
+
+def _create(builder: SparkSession.Builder, options: str, classes: str) -> SparkSession:
+    """Starts Spark, with an archive of classes if there is one; should Java not start with it, without."""
+    try:
+        return builder.config(_DRIVER_OPTIONS, f"{options} {classes}").getOrCreate()
+    except Exception:
+        if not classes or internals.gateway() is not None:
+            raise
+        return builder.config(_DRIVER_OPTIONS, options).getOrCreate()
 
 
 def new_session(spark: SparkSession) -> SparkSession:
@@ -193,7 +208,7 @@ def _settings(directory: Path, log_config: Path, formats: Collection[str]) -> di
             "spark.sql.shuffle.partitions": str(cores),
             "spark.default.parallelism": str(cores),
             "spark.driver.memory": os.environ.get("MILLPOND_DRIVER_MEMORY", "4g"),
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log_config} {_JAVA} {_CLOSED_XML}",
+            _DRIVER_OPTIONS: f"-Dlog4j2.configurationFile=file:{log_config} {_JAVA} {_CLOSED_XML}",
             "spark.local.dir": str(directory / "spark-local"),
             "spark.sql.warehouse.dir": str(directory / "spark-warehouse"),
             "spark.sql.catalogImplementation": "in-memory",
