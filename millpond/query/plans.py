@@ -103,7 +103,7 @@ class _Kept:
     generation, and the others are dropped.
     """
 
-    __slots__ = ("by_number", "by_params", "by_pattern", "by_shape", "by_text", "older", "plans")
+    __slots__ = ("by_count", "by_names", "by_number", "by_pattern", "by_shape", "by_text", "older", "plans")
 
     def __init__(self) -> None:
         self.plans: dict[Any, Plan | None] = {}
@@ -118,8 +118,9 @@ class _Kept:
         self.by_pattern: dict[str, list[_Shape]] = {}
         # What is between literals, and how each of them is read.
         self.by_shape: dict[tuple[str, ...], tuple[Plan, tuple[Callable[[str], Any], ...]]] = {}
-        # The names of the parameters, or how many there are.
-        self.by_params: dict[str, tuple[Plan, tuple[str, ...] | int]] = {}
+        # How many parameters there are, or their names.
+        self.by_count: dict[str, tuple[Plan, int]] = {}
+        self.by_names: dict[str, tuple[Plan, tuple[str, ...]]] = {}
 
     def get(self, key: Any, half: int) -> Plan | None:
         found = self.plans.get(key, _MISSING)
@@ -137,14 +138,15 @@ class _Kept:
 
     def remember(self, text: str, template: Template, values: tuple[Any, ...], plan: Plan) -> None:
         """Makes the next statement of this form faster to find."""
-        if len(self.by_shape) + len(self.by_params) >= _KEPT_TEXTS:
+        if len(self.by_shape) + len(self.by_count) + len(self.by_names) >= _KEPT_TEXTS:
             self.forget_texts()
         asked = [h.which for h in template.holes if isinstance(h, Parameter)]
         if asked:
             if len(asked) == len(values):
-                by_number = asked == list(range(len(asked)))
-                names = () if by_number else tuple(map(str, asked))
-                self.by_params[text] = (plan, len(asked) if by_number else names)
+                if asked == list(range(len(asked))):
+                    self.by_count[text] = plan, len(asked)
+                else:
+                    self.by_names[text] = plan, tuple(map(str, asked))
             return
         pieces = _LITERAL.split(text)
         between, literals = pieces[::2], pieces[1::2]
@@ -187,13 +189,13 @@ class Plans(Generic[R]):
         kept = self._kept
         found: R | None
         try:
+            # The hot path of a program is here, not in a function, whose call would cost as much as the search.
             if params is None and lets is None:
-                # The hot path of a program: here, not in a function, whose call would cost as much as the search.
                 parts = text.split("'", 2)
                 if len(parts) == 3:
                     head, value, rest = parts
-                    run = kept.by_text.get(head)
-                    if run is not None and not (rest or "\\" in value or "$" in value):
+                    run = None if rest else kept.by_text.get(head)
+                    if run is not None and "\\" not in value and "$" not in value:
                         found = run(value)
                         return found
                 elif len(parts) == 1:
@@ -202,6 +204,11 @@ class Plans(Generic[R]):
                     if run is not None and 0 < len(text) - len(head) < 19:
                         found = run(int(text[len(head) :]))
                         return found
+            elif lets is None and (type(params) is list or type(params) is tuple):
+                given = kept.by_count.get(text)
+                if given is not None and len(params) == given[1]:
+                    found = given[0].run(*params)
+                    return found
             known = _known(kept, text, params) or self._search(kept, text, params)
             if known is None:
                 return None
@@ -283,18 +290,8 @@ class Plans(Generic[R]):
 
 def _known(kept: _Kept, text: str, params: Params) -> tuple[Plan, Sequence[Any]] | None:
     """Returns the plan of a statement whose form was seen before, and the values of this one."""
-    plan: Plan | None
     if params is not None:
-        given = kept.by_params.get(text)
-        if given is None:
-            return None
-        plan, asked = given
-        if isinstance(asked, int):
-            whole = len(params) == asked and (type(params) is list or type(params) is tuple)
-            return (plan, params) if whole else None  # type: ignore[return-value]
-        if type(params) is dict and len(params) == len(asked) and all(n in params for n in asked):
-            return plan, [params[n] for n in asked]
-        return None
+        return _bound(kept, text, params)
     for pattern, plan, reads in kept.by_pattern.get(text[:_HEAD], ()):
         match = pattern.fullmatch(text)
         if match is not None:
@@ -310,6 +307,21 @@ def _known(kept: _Kept, text: str, params: Params) -> tuple[Plan, Sequence[Any]]
         return known[0], [read(piece) for read, piece in zip(known[1], pieces[1::2], strict=True)]
     except ValueError:  # a literal of another kind
         return None
+
+
+def _bound(
+    kept: _Kept, text: str, params: Sequence[Any] | Mapping[str, Any]
+) -> tuple[Plan, Sequence[Any]] | None:
+    """Returns the same for a statement with parameters."""
+    if type(params) is list or type(params) is tuple:
+        given = kept.by_count.get(text)
+        return (given[0], params) if given is not None and len(params) == given[1] else None
+    named = kept.by_names.get(text)
+    if named is None or type(params) is not dict:
+        return None
+    plan, names = named
+    whole = len(params) == len(names) and all(n in params for n in names)
+    return (plan, [params[n] for n in names]) if whole else None
 
 
 def _pattern(between: Sequence[str], values: Sequence[Any]) -> re.Pattern[str]:

@@ -71,7 +71,7 @@ def row_function(
         for name, node in outputs.items():
             column = schema.find(name)
             assert column is not None
-            cells[name] = writer.fitted(writer.value(node), column.type)
+            cells[name] = writer.cell(writer.value(node), column.type)
     except _Other:
         return None
     arguments = "".join(f", v{at}" for at in range(len(values)))
@@ -148,8 +148,13 @@ class _Writer:
         left, right = self._operand(self.value(node.this)), self._operand(self.value(node.expression))
         return self._arithmetic(operator, left, right)
 
+    def cell(self, value: _Value, target: pa.DataType | None) -> str:
+        """Returns the value of a column. The table itself checks the range of an integer that it stores."""
+        whole = pa.types.is_integer(value.type) and target is not None and pa.types.is_integer(target)
+        return value.code if self._stored and whole else self.fitted(value, target)
+
     def fitted(self, value: _Value, target: pa.DataType | None) -> str:
-        """Returns the value in the type of the column that stores it."""
+        """Returns the value in another type."""
         source, t = value.type, pa.types
         if target is None:
             raise _Other
