@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ class Spark:
         self._clock = clock
         self._formats = formats
         self._on_status = on_status
+        self._lock = threading.Lock()
+        self._starting: threading.Thread | None = None
 
     def session(self, *formats: str) -> Any:
         """Returns Spark's session, with what its ``formats`` need in addition to those of the queries."""
@@ -40,6 +43,30 @@ class Spark:
         if not started():
             self._on_status("starting Spark")
         return get_session(self._master, self._home, formats=self._formats().union(formats))
+
+    def start(self, failed: Callable[[Exception], None]) -> None:
+        """Starts Spark beside the app, if it is not up. Raises what is known before, such as JavaMissing; ``failed``
+        gets what is found later.
+        """
+        from millpond.engine.java import find_java
+        from millpond.engine.session import started
+
+        if started():
+            self.session()
+            return
+        with self._lock:
+            if self._starting is not None and self._starting.is_alive():
+                return
+            find_java()
+
+            def run() -> None:
+                try:
+                    self.session()
+                except Exception as error:
+                    failed(error)
+
+            self._starting = threading.Thread(target=run, name="millpond-spark", daemon=True)
+            self._starting.start()
 
     def ask(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
         """Returns the rows of a query over tables."""

@@ -174,6 +174,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         loader,
         turn,
         spark.session,
+        spark.start,
         state.path / "scratch",
         mask,
         report,

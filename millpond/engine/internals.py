@@ -6,10 +6,10 @@ No other file uses PySpark's private fields, so only this one depends on its ver
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -82,3 +82,12 @@ def arrow_batches(frame: DataFrame) -> Any:
 def silence_accumulators(context: SparkContext) -> None:
     """Suppresses the traceback of a message that was cut off because its process ended."""
     context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+
+
+def launch(conf: SparkConf, log: IO[bytes]) -> None:
+    """Starts the JVM that Spark's context will use, unless there is one. Its standard error goes to ``log``."""
+    from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if gateway() is None:
+        SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stderr": log}), conf=conf)  # type: ignore[no-untyped-call]

@@ -8,7 +8,10 @@ the tables has changed, the query restarts with the current tables.
 from __future__ import annotations
 
 import copy
+import itertools
 import json
+import logging
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -16,23 +19,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from millpond.changes import Offset
 from millpond.connectors import abilities
 from millpond.connectors.sink import NativeSink
 from millpond.connectors.source import NativeSource
 from millpond.engine.failures import explain
 from millpond.engine.local_stage import Tables
 from millpond.engine.pipeline import Pipeline
-from millpond.engine.sizes import BatchSize
+from millpond.engine.reader import reading_session
 from millpond.engine.spark_stage import needed_of
 from millpond.engine.staged import to_frame
-from millpond.engine.stream import StreamQuery, end_query
-from millpond.errors import NotSupported
+from millpond.engine.stream import Stream
+from millpond.errors import Closed, ConnectionLost, Error, NotSupported, SourceError, TopicMissing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+log = logging.getLogger("millpond")
 _MESSAGES, _ROWS = "__messages", "__rows"
 _LOOK = 0.1
 """Seconds between checks of the progress of the query."""
@@ -40,8 +45,8 @@ _ALL: WeakSet[RealTimeQuery] = WeakSet()
 """Real-time queries of this process: they share its cores."""
 
 
-class RealTimeQuery(StreamQuery):
-    """Represents one statement that runs completely as one Spark query."""
+class RealTimeQuery(Stream):
+    """Represents one statement that runs completely as one Spark query. ``directory`` is temporary."""
 
     def __init__(
         self,
@@ -54,10 +59,20 @@ class RealTimeQuery(StreamQuery):
     ):
         # A separate copy: a source records which topic of a name it reads.
         self._native = copy.copy(source)
-        super().__init__(self._native, BatchSize(), directory, spark)
+        super().__init__(self._native)
         self._sink = sink
         self._tables = tables
         self._seconds = seconds
+        self._directory = directory
+        self._spark = spark
+        self._launched = 0
+        self._at: Offset | None = None
+        self._query: StreamingQuery | None = None
+        self._turn = 0
+        """The number of the current run of the query; 0 if the statement does not need it."""
+        self._turns = itertools.count(1)
+        self._failure: Error | None = None
+        self._closed = False
         self._versions: dict[str, int] = {}
         _ALL.add(self)
 
@@ -65,14 +80,105 @@ class RealTimeQuery(StreamQuery):
     def _only(self) -> Pipeline:
         return self._members[0]
 
-    def _launch(self) -> None:
+    def settle(self) -> None:
+        with self._lock:
+            wanted = self._wanted()
+            if wanted and not self._turn and not self._closed:
+                self._turn = next(self._turns)
+                self._at = self._furthest(wanted)
+                launched = self._try_to_launch()
+                threading.Thread(target=self._watch, args=(self._turn, launched), daemon=True).start()
+            query = None if wanted else self._forget_query()
+        if query is not None:
+            end_query(query)
+
+    def _forget_query(self) -> StreamingQuery | None:
+        """Forgets the query. Called with the lock held."""
+        query, self._query, self._turn = self._query, None, 0
+        self._lock.notify_all()
+        return query
+
+    def _try_to_launch(self) -> bool:
+        """Starts the query; returns whether it runs. If not, its statement has failed. Called with the lock held."""
         try:
-            super()._launch()
+            self._at = None if self._at is None else abilities.resume(self.source, self._at)
+            self._launch()
         except Exception as error:
-            raise explain(error) from error
-        threading.Thread(
-            target=self._follow, args=(self._query,), name="millpond-real-time", daemon=True
-        ).start()
+            self._fail(explain(error))
+            return False
+        return True
+
+    def _launch(self) -> None:
+        session = reading_session(self._spark())
+        self._launched += 1
+        self._failure = None
+        shutil.rmtree(self._directory, ignore_errors=True)
+        self._directory.mkdir(parents=True)
+        self._query = query = (
+            self._writer(session)
+            .queryName(f"{self._directory.name}-{self._launched}")
+            .option("checkpointLocation", str(self._directory / str(self._launched)))
+            .start()
+        )
+        threading.Thread(target=self._follow, args=(query,), name="millpond-real-time", daemon=True).start()
+
+    def _watch(self, turn: int, launched: bool) -> None:
+        """Keeps the query running: restarts it after an error that may be temporary, otherwise its statement fails."""
+        while True:
+            if launched:
+                failure = self._end_of_query()
+                if self._turn != turn:
+                    return
+                self._fail(failure)
+            with self._lock:
+                while self._turn == turn and (left := self._until_next_try()) > 0:
+                    self._lock.wait(left)
+                if self._turn != turn:
+                    return
+                if not self._wanted():
+                    self._forget_query()
+                    return
+                launched = self._try_to_launch()
+            if launched:
+                self._recover()
+
+    def _end_of_query(self) -> Error:
+        """Waits for the end of the query; returns the reason."""
+        query, ended = self._query, None
+        try:
+            if query is not None:
+                query.awaitTermination()
+        except Exception as error:
+            ended = error
+        failure = self._failure or explain(ended or Closed("the query ended by itself"))
+        return self._said_by_source(failure) if isinstance(failure, SourceError) else failure
+
+    def _said_by_source(self, failure: SourceError) -> Error:
+        """Returns Spark's error as the source reports it, if the source finds the same."""
+        try:
+            abilities.resume(self.source, self._at or {})
+        except Error as error:
+            return error
+        return ConnectionLost(failure.message) if isinstance(failure, TopicMissing) else failure
+
+    def wait_until_up(self) -> None:
+        while (query := self._query) is not None:
+            try:
+                if not query.isActive or not query.status["message"].startswith("Initializing"):
+                    return
+            except Exception:  # whoever watches it gets the same error
+                return
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            query = self._forget_query()
+        for pipeline in list(self._members):
+            pipeline.close()
+        if query is not None:
+            end_query(query)
+        shutil.rmtree(self._directory, ignore_errors=True)
 
     def _writer(self, session: SparkSession) -> DataStreamWriter:
         self._check_cores(session)
@@ -157,3 +263,11 @@ class RealTimeQuery(StreamQuery):
             self._forget_query()
         end_query(query)
         self.settle()
+
+
+def end_query(query: StreamingQuery) -> None:
+    """Stops a query of Spark."""
+    try:
+        query.stop()
+    except Exception:  # it may have ended with its own error
+        log.debug("a query had ended", exc_info=True)

@@ -10,8 +10,8 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,6 +100,7 @@ def get_session(
             return session
         # Spark outlives the app that started it, so its temporary files are not in that app's directory.
         directory = Path(tempfile.mkdtemp(prefix="millpond-spark-"))
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
         log_dir = log_dir or directory
         log_dir.mkdir(parents=True, exist_ok=True)
         log = log_dir / "spark.log"
@@ -125,8 +126,9 @@ def get_session(
         for name, value in settings.items():
             builder = builder.config(name, value)
         try:
-            with _quiet(log), _own_interrupt():
-                session = _create(builder, settings[_DRIVER_OPTIONS], classes)
+            with _own_interrupt():
+                _launch(where, settings, classes, log)
+                session = builder.getOrCreate()
                 if is_cluster(where):
                     send_package(session, directory)
         except Exception as error:
@@ -140,19 +142,9 @@ def get_session(
                 ) from error
             raise
         internals.silence_accumulators(session.sparkContext)
-        atexit.register(_stop, session, directory)
+        atexit.register(_stop, session)
         make_later(archive, before)
         return session
-
-
-def _create(builder: SparkSession.Builder, options: str, classes: str) -> SparkSession:
-    """Starts Spark, with an archive of classes if there is one; should Java not start with it, without."""
-    try:
-        return builder.config(_DRIVER_OPTIONS, f"{options} {classes}").getOrCreate()
-    except Exception:
-        if not classes or internals.gateway() is not None:
-            raise
-        return builder.config(_DRIVER_OPTIONS, options).getOrCreate()
 
 
 def new_session(spark: SparkSession) -> SparkSession:
@@ -225,20 +217,22 @@ def connector_settings(formats: Collection[str]) -> dict[str, str]:
     return ({"spark.jars": found} if found else {}) | ({"spark.jars.packages": missing} if missing else {})
 
 
-@contextmanager
-def _quiet(log: Path) -> Iterator[None]:
-    """Redirects standard error to the log file while the JVM starts, which inherits it."""
-    sys.stderr.flush()
-    sys.stdout.flush()
-    saved = os.dup(2)
-    fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        os.dup2(fd, 2)
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(fd)
+def _launch(master: str, settings: Mapping[str, str], classes: str, log: Path) -> None:
+    """Starts the JVM, with an archive of classes if there is one; should Java not start with it, without. What it prints
+    goes to the log file.
+    """
+    from pyspark import SparkConf
+
+    options = settings[_DRIVER_OPTIONS]
+    with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as out:
+        for tried in (f"{options} {classes}", options):
+            conf = SparkConf(loadDefaults=False).setMaster(master).setAll(list(settings.items()))
+            try:
+                internals.launch(conf.set(_DRIVER_OPTIONS, tried), out)
+                return
+            except Exception:
+                if not classes or tried == options:
+                    raise
 
 
 @contextmanager
@@ -254,10 +248,6 @@ def _own_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _stop(session: SparkSession, directory: Path) -> None:
-    try:
+def _stop(session: SparkSession) -> None:
+    with suppress(Exception):  # the JVM may be gone already at exit
         session.stop()
-    except Exception:  # the JVM may be gone already at exit
-        pass
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)

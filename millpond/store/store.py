@@ -241,6 +241,7 @@ class Store:
                     applied = self.journal.commit({}, position, sent or {}, done, answer=answer) is not None
                     noted.tell(*_extent({}, sent))
                 self.visibility.committed()
+                self.visibility.sent(sent or ())
             return applied
         # What would make ``apply`` fail is found before it is in the journal.
         changes = {name: self._tables[name.lower()].check(change) for name, change in changes.items()}
@@ -267,6 +268,7 @@ class Store:
                 # The commit is durable. What remains is done now.
                 interrupt = self._make_visible(changes, receipt.number, committed=True) or interrupt_in(error)
         self.visibility.committed()
+        self.visibility.sent(sent or ())
         if interrupt is not None:
             raise interrupt
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 
 from millpond import faults, steps
@@ -27,12 +27,27 @@ class Visibility:
         self._tables = tables
         self._feed = feed
         self._listeners: list[Callable[[], None]] = []
+        self._stream_listeners: dict[str, list[Callable[[], None]]] = {}
         self.stopped: StoreStopped | None = None
         """The error that stopped reads and commits."""
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Registers a function to call after each commit, in the thread that committed."""
         self._listeners.append(listener)
+
+    def listen_to_stream(self, stream: str, listener: Callable[[], None]) -> Callable[[], None]:
+        """Registers a function to call after rows were sent to an embedded stream, in the thread that sent them.
+        Returns what removes it.
+        """
+        listeners = self._stream_listeners.setdefault(stream.lower(), [])
+        listeners.append(listener)
+        return lambda: listeners.remove(listener)
+
+    def sent(self, streams: Iterable[str]) -> None:
+        """Calls those that wait for rows of these streams."""
+        for stream in streams:
+            for listener in list(self._stream_listeners.get(stream.lower(), ())):
+                listener()
 
     def bring_in(
         self, changes: Mapping[str, Changes], number: int, *, committed: bool

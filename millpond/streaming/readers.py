@@ -1,35 +1,29 @@
-"""Opens the queries that read the streams of an app."""
+"""Opens what reads the streams of an app."""
 
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millpond.connectors.sink import NativeSink
 from millpond.connectors.source import NativeSource, Source
-from millpond.sql.catalog import Limits
+from millpond.sql.catalog import Relation
 from millpond.store.store import Store
 from millpond.streaming.sink_statement import SinkRows
 from millpond.streaming.stages import Spark
 from millpond.streaming.statement import RunningStatement
 
 if TYPE_CHECKING:
-    from millpond.engine.direct import DirectStream
-    from millpond.engine.stream import StreamQuery
-
-    Reading = StreamQuery | DirectStream
-
-_AT_ONCE = max(2, os.cpu_count() or 2)
-"""Queries that start in parallel: each starts a process of its own."""
+    from millpond.engine.stream import Stream
 
 
 class Readers:
-    """Opens one query for each source that statements read, which they share. With ``direct`` it reads on request,
-    without Spark's own loop; its temporary files are in ``scratch``.
+    """Opens one loop for each source that statements read, which they share. With ``direct`` it reads on request,
+    without a loop. Temporary files of queries in real-time mode are in ``scratch``.
     """
 
     def __init__(self, store: Store, spark: Spark, scratch: Path, *, direct: bool):
@@ -37,17 +31,17 @@ class Readers:
         self._spark = spark
         self._scratch = scratch
         self._direct = direct
-        self._all: dict[str, Reading] = {}
+        self._all: dict[str, Stream] = {}
         self._numbers = itertools.count()
 
-    def __iter__(self) -> Iterator[Reading]:
+    def __iter__(self) -> Iterator[Stream]:
         return iter(list(self._all.values()))
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def find(self, statement: RunningStatement, source: Source) -> Reading:
-        """Returns the query that reads a source; statements with the same source share it, except for those in
+    def find(self, statement: RunningStatement, source: Source) -> Stream:
+        """Returns what reads a source; statements with the same source share it, except for those in
         real-time mode.
         """
         key = repr((source.uri, sorted(source.values.items()), source.schema()))
@@ -60,12 +54,12 @@ class Readers:
         if found is None:
             if not self._all:
                 shutil.rmtree(self._scratch, ignore_errors=True)
-            limits = statement.plan.batch.stream.relation.limits
-            found = self._real_time(statement, source) if alone else self._plain(source, limits)
+            relation = statement.plan.batch.stream.relation
+            found = self._real_time(statement, source) if alone else self._plain(relation, source)
             self._all[key] = found
         return found
 
-    def _real_time(self, statement: RunningStatement, source: Source) -> Reading:
+    def _real_time(self, statement: RunningStatement, source: Source) -> Stream:
         from millpond.engine.realtime import RealTimeQuery
 
         assert isinstance(statement, SinkRows)
@@ -74,29 +68,30 @@ class Readers:
         directory = self._scratch / f"stream-{next(self._numbers)}"
         return RealTimeQuery(source, statement.sink, self._store.snapshots, seconds, directory, self._spark)
 
-    def _plain(self, source: Source, limits: Limits | None) -> Reading:
+    def _plain(self, relation: Relation, source: Source) -> Stream:
         from millpond.engine.direct import DirectStream
+        from millpond.engine.loop import StreamLoop
         from millpond.engine.sizes import BatchSize
-        from millpond.engine.stream import StreamQuery
 
+        limits = relation.limits
         size = BatchSize(limits.rows, limits.seconds) if limits is not None else BatchSize()
         if self._direct:
             return DirectStream(source, size, self._spark)
-        return StreamQuery(source, size, self._scratch / f"stream-{next(self._numbers)}", self._spark)
+        if relation.uri:
+            return StreamLoop(source, size, self._spark)
+        return StreamLoop(
+            source, size, self._spark, partial(self._store.visibility.listen_to_stream, relation.name)
+        )
 
-    def close(self, reading: Reading) -> None:
-        """Ends a query that no statement needs any more."""
-        self._all = {key: other for key, other in self._all.items() if other is not reading}
-        reading.close()
+    def close(self, stream: Stream) -> None:
+        """Ends what no statement needs any more."""
+        self._all = {key: other for key, other in self._all.items() if other is not stream}
+        stream.close()
 
 
-def settle(readings: Sequence[Reading]) -> None:
-    """Starts the queries that a statement needs, a few at a time, and ends the others; waits until they are up."""
-    starting: list[Reading] = []
-    for reading in readings:
-        reading.settle()
-        starting.append(reading)
-        if len(starting) >= _AT_ONCE:
-            starting.pop(0).wait_until_up()
-    for reading in starting:
-        reading.wait_until_up()
+def settle(streams: Sequence[Stream]) -> None:
+    """Starts what a statement needs, and ends the others; waits until all are up."""
+    for stream in streams:
+        stream.settle()
+    for stream in streams:
+        stream.wait_until_up()

@@ -34,15 +34,15 @@ from millpond.streaming.statement import RunningStatement
 
 if TYPE_CHECKING:
     from millpond.engine.pipeline import Pipeline
-    from millpond.streaming.readers import Reading
+    from millpond.engine.stream import Stream
 
 log = logging.getLogger("millpond")
 
 
 class Runner:
-    """Runs all running statements, and the queries that read their streams. Spark starts with the first.
+    """Runs all running statements, and what reads their streams. Spark starts beside the first.
 
-    With ``direct`` there are no queries: statements move when the app is drained.
+    With ``direct`` nothing runs by itself: statements move when the app is drained.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class Runner:
         loader: Loader,
         turn: CommitTurn,
         spark: Spark,
+        start_spark: Callable[[Callable[[Exception], None]], None],
         scratch: Path,
         mask: Callable[[str], str],
         report: Report,
@@ -62,13 +63,13 @@ class Runner:
         self._make = statements
         self._store = store
         self._turn = turn
-        self._spark = spark
+        self._start_spark = start_spark
         self._direct = direct
         self.readers = Readers(store, spark, scratch, direct=direct)
         self.query_states = query_states
         self.backfills = Backfills(mask, report)
         self.starter = Starter(self, self.backfills, query_states, store, loader, mask, direct=direct)
-        self._running: dict[str, tuple[Pipeline, Reading]] = {}
+        self._running: dict[str, tuple[Pipeline, Stream]] = {}
         self._progress = threading.Condition()
         self._retry_thread: RetryThread | None = None
 
@@ -167,16 +168,21 @@ class Runner:
         """Describes each query, also those that wait for tables, or for Spark to start."""
         return [p.describe() for p in self] + self.starter.describe()
 
-    def _settle(self, streams: list[Reading]) -> None:
-        """Starts the queries of streams that a statement needs, and ends the others. What cannot be started fails."""
+    def _settle(self, streams: list[Stream]) -> None:
+        """Starts to read the streams that a statement needs, and ends the others; Spark starts beside that. What cannot
+        be started fails.
+        """
         if not self._direct and any(p.wanted for p in self):
             try:
-                self._spark()
+                self._start_spark(self._without_spark)
             except Exception as error:
-                for pipeline in self:
-                    pipeline.fail(explain(error), NO_PATIENCE)
+                self._without_spark(error)
         settle(streams)
         faults.reach("query launched")
+
+    def _without_spark(self, error: Exception) -> None:
+        for pipeline in self:
+            pipeline.fail(explain(error), NO_PATIENCE)
 
     def take_out(self, query: str) -> list[tuple[RunningStatement, Source]]:
         """Stops a query; its state outside its target stays."""

@@ -1,0 +1,267 @@
+"""Reads a stream in one loop for all statements on it.
+
+The loop asks the source for its newest offset, cuts off a range of rows, and passes it as a batch to the statements at
+its beginning, one after another. A small batch is evaluated in this process, without Spark. Each statement has its own
+offset in the stream. One that is behind the others, because it is new or was delayed, catches up with ranges that are
+read for it, in a thread of its own, and then joins them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from millpond.changes import Offset
+from millpond.connectors import abilities
+from millpond.connectors.source import Source
+from millpond.engine.batch import Batch
+from millpond.engine.failures import explain
+from millpond.engine.pipeline import Pipeline
+from millpond.engine.sizes import SPARK_SECONDS, BatchSize
+from millpond.engine.stream import Stream
+from millpond.errors import EngineLost, Error
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOK = 0.1
+"""Seconds between two checks whether a retry is due."""
+_SOON, _LATER = 0.01, 0.2
+"""Seconds between two polls of a source: just after new rows, and when none have come for a while."""
+_ANNOUNCED = 5.0
+"""The same, at the most, for a source whose rows are announced."""
+Subscribe = Callable[[Callable[[], None]], Callable[[], None]]
+
+
+class StreamLoop(Stream):
+    """Runs the statements on one stream. ``spark`` returns Spark's session to the batches that need it.
+
+    ``subscribe`` registers a function that is called when there are new rows, and returns what removes it; without it
+    the source is polled.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        size: BatchSize,
+        spark: Callable[[], SparkSession],
+        subscribe: Subscribe | None = None,
+    ):
+        super().__init__(source)
+        self._size = size
+        self._sessions = Sessions(spark)
+        self._late_sessions = Sessions(spark)
+        self._idle = _LATER if subscribe is None else _ANNOUNCED
+        self._behind: list[Pipeline] = []
+        self._at: Offset | None = None
+        """The offset that the next batch begins at."""
+        self._turn = 0
+        """The number of the current run of the loop; 0 if no statement needs it."""
+        self._turns = itertools.count(1)
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._follower: threading.Thread | None = None
+        self._last: Batch | None = None
+        self._news = threading.Event()
+        self._unsubscribe = subscribe(self.wake) if subscribe is not None else lambda: None
+
+    def wake(self) -> None:
+        """Makes the loop look for new rows at once."""
+        self._news.set()
+
+    def settle(self) -> None:
+        """Starts or ends the loop. It begins at the offset of the most advanced statement; others at the same offset
+        share its batches.
+        """
+        with self._lock:
+            wanted = self._wanted()
+            if wanted and not self._turn and not self._closed:
+                self._turn = next(self._turns)
+                failed = not self._try_to_begin()
+                self._thread = threading.Thread(
+                    target=self._run,
+                    args=(self._turn, failed, self._thread),
+                    name="millpond-stream",
+                    daemon=True,
+                )
+                self._thread.start()
+            elif not wanted:
+                self._turn = 0
+            self._look_for_late()
+        self.wake()
+
+    def _try_to_begin(self) -> bool:
+        """Checks that reading can continue; if not, its statements have failed. Called with the lock held."""
+        try:
+            at = self._furthest(self._wanted())
+            self._at = None if at is None else abilities.resume(self.source, at)
+        except Exception as error:
+            self._fail(explain(error))
+            return False
+        return True
+
+    def _run(self, turn: int, failed: bool, before: threading.Thread | None) -> None:
+        """Reads until the turn is over. After an error that may be temporary it begins again."""
+        if before is not None:
+            before.join()
+        while self._turn == turn:
+            try:
+                if failed and not self._begun_again(turn):
+                    continue
+                self._read(turn, failed)
+            except Exception as error:
+                failed = True
+                if self._turn == turn:
+                    self._fail(explain(error))
+
+    def _begun_again(self, turn: int) -> bool:
+        """Waits for the next try; returns whether reading can continue."""
+        with self._lock:
+            while self._turn == turn and (left := self._until_next_try()) > 0:
+                self._lock.wait(left)
+            if self._turn != turn:
+                return False
+            if not self._wanted():
+                self._turn = 0
+                return False
+            return self._try_to_begin()
+
+    def _read(self, turn: int, failed: bool) -> None:
+        """Passes batches to the statements, until the turn is over. After a failure they recover first."""
+        pause = _SOON
+        while True:
+            self._news.clear()
+            with self._lock:
+                self._look_for_late()
+                wanted = self._wanted()
+                if self._turn != turn or not wanted:
+                    self._turn = 0 if self._turn == turn else self._turn
+                    return
+                at = self._at
+                members = [p for p in wanted if p.active and p not in self._behind]
+            if not members and not failed:
+                self._news.wait(_LOOK)
+                continue
+            end = abilities.poll(self.source, at)
+            if failed:
+                self._recover()
+                failed = False
+            elif end == at:
+                self._news.wait(pause)
+                pause = min(self._idle, pause * 1.5)
+            else:
+                pause = _SOON
+                self._apply(members, at, abilities.clip(self.source, at, end, self._size.rows))
+
+    def _apply(self, members: list[Pipeline], start: Offset | None, end: Offset) -> None:
+        """Applies one range to the statements at its beginning. One that fails is behind, if others do not."""
+        batch = Batch(self.source, start, end, spark=self._sessions.get, shared=len(members) > 1)
+        batch.check()
+        began = time.monotonic()
+        for pipeline in members:
+            pipeline.steps.engine = None
+            self._advance(pipeline, batch)
+        batch.close()
+        by_spark = sum(p.steps.engine == "spark" for p in members)
+        self._size.note(batch.size, time.monotonic() - began, SPARK_SECONDS * by_spark)
+        if any(isinstance(p.error, EngineLost) for p in members):
+            self._size.lessen()
+        with self._lock:
+            if any(p.reached(end) for p in members):
+                self._at = end
+
+    def _advance(self, pipeline: Pipeline, batch: Batch) -> None:
+        """Applies one batch to one statement, which may be past the beginning, or past all of it."""
+        if pipeline.offset == batch.start:
+            pipeline.advance(batch)
+        elif not pipeline.reached(batch.end) and (batch.start is None or pipeline.reached(batch.start)):
+            pipeline.advance(Batch(self.source, pipeline.offset, batch.end, spark=self._sessions.get))
+
+    # statements that are behind
+
+    def _look_for_late(self) -> None:
+        """Starts the thread for statements that are behind. Called with the lock held."""
+        at = self._at
+        if at is not None and not self._closed:
+            for pipeline in self._members:
+                if pipeline.wanted and pipeline not in self._behind and not pipeline.reached(at):
+                    self._behind.append(pipeline)
+            if self._behind and self._follower is None:
+                self._follower = threading.Thread(
+                    target=self._catch_up, name="millpond-catch-up", daemon=True
+                )
+                self._follower.start()
+        self._lock.notify_all()
+
+    def _catch_up(self) -> None:
+        """Moves statements that are behind to the offset of the others, a range at a time, in turn."""
+        while True:
+            with self._lock:
+                at = self._at
+                self._behind = [
+                    p
+                    for p in self._behind
+                    if at is not None and p.wanted and p in self._members and not p.reached(at)
+                ]
+                if at is None or not self._behind or self._closed:
+                    self._forget_last()
+                    self._follower = None
+                    self.wake()
+                    return
+                late = [p for p in self._behind if p.active]
+                if not late:
+                    self._lock.wait(_LOOK)
+            for pipeline in late:
+                self._one_range(pipeline, at)
+
+    def _forget_last(self) -> None:
+        last, self._last = self._last, None
+        if last is not None:
+            last.close()
+
+    def _one_range(self, pipeline: Pipeline, at: Offset) -> None:
+        try:
+            start = None if pipeline.offset is None else abilities.resume(self.source, pipeline.offset)
+            end = abilities.clip(self.source, start, at, self._size.rows)
+            if self._last is None or (self._last.start, self._last.end) != (start, end):
+                self._forget_last()
+                self._last = Batch(self.source, start, end, spark=self._late_sessions.get)
+            self._last.check()
+        except Error as error:
+            pipeline.fail(error, abilities.patience(self.source, error))
+            return
+        pipeline.advance(self._last)
+        if pipeline.error is not None:
+            self._forget_last()  # what Spark holds of it may be gone
+
+    def close(self) -> None:
+        self._unsubscribe()
+        with self._lock:
+            self._closed = True
+            self._turn = 0
+            self._lock.notify_all()
+        for pipeline in list(self._members):
+            pipeline.close()
+        self.wake()
+        for thread in (self._thread, self._follower):
+            if thread is not None and thread is not threading.current_thread():
+                thread.join()
+
+
+class Sessions:
+    """Returns a Spark session that can read our sources: another one after Spark's process has ended."""
+
+    def __init__(self, spark: Callable[[], SparkSession]):
+        self._spark = spark
+        self._own: SparkSession | None = None
+
+    def get(self) -> SparkSession:
+        from millpond.engine.reader import reading_session
+
+        spark = self._spark()
+        if self._own is None or self._own.sparkContext is not spark.sparkContext:
+            self._own = reading_session(spark)
+        return self._own
