@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 from millpond.changes import Offset
 from millpond.connectors import abilities
 from millpond.connectors.source import BYTES_OF_A_ROW, SEQ, NativeSource, Source, Split
+from millpond.engine.carrier import Sessions
 from millpond.engine.collect import collect
 from millpond.engine.reader import read_range
 from millpond.engine.session import is_local
@@ -25,15 +27,16 @@ from millpond.types import Schema, quote
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+T = TypeVar("T")
+
 
 class Divide(Exception):
     """Requests that a batch is applied in two halves."""
 
 
 class Batch:
-    """Represents the rows after ``start`` up to ``end``. Statements at the same offset share one.
-
-    ``frame`` is the batch as Spark delivered it; without it Spark reads the range on demand.
+    """Represents the rows after ``start`` up to ``end``. Statements at the same offset share one. ``carrier`` runs what
+    Spark does with it.
     """
 
     def __init__(
@@ -42,20 +45,26 @@ class Batch:
         start: Offset | None,
         end: Offset,
         *,
-        spark: Callable[[], SparkSession],
-        frame: DataFrame | None = None,
+        carrier: Sessions,
         shared: bool = False,
     ):
         self.source = source
         self.start = start
         self.end = end
-        self.spark = spark
-        self._given = frame
+        self.carrier = carrier
         self._shared = shared
         self.sifted: tuple[pa.Table, pa.Table] | None = None
         """Its rows and its error records, if it was read here because some records cannot be read."""
         self._kept: list[DataFrame] = []
         self._staged: list[Staged] = []
+
+    def spark(self) -> SparkSession:
+        """Returns the session that Spark reads the batch in. It starts Spark."""
+        return self.carrier.session()
+
+    def on_spark(self, work: Callable[[], T]) -> T:
+        """Runs work that Spark does with the batch, in the query that carries it."""
+        return self.carrier.run(json.dumps([self.start, self.end]), work)
 
     @cached_property
     def _splits(self) -> list[Split]:
@@ -99,7 +108,7 @@ class Batch:
         if middle == self.end or middle == self.start:
             return None
         ends = ((self.start, middle), (middle, self.end))
-        first, second = (Batch(self.source, a, b, spark=self.spark) for a, b in ends)
+        first, second = (Batch(self.source, a, b, carrier=self.carrier) for a, b in ends)
         return first, second
 
     def read(self) -> pa.Table:
@@ -209,13 +218,8 @@ class Batch:
 
     @property
     def _read_frame(self) -> DataFrame:
-        """Returns what Spark delivered, unless its reader does not know all columns."""
-        given = self._given
-        if given is None or (
-            abilities.drifts(self.source) and tuple(given.columns[:-1]) != self.source.schema().names
-        ):
-            return read_range(self.spark(), self.source, self.start, self.end)
-        return given
+        """Returns the range as Spark reads it."""
+        return read_range(self.spark(), self.source, self.start, self.end)
 
     @cached_property
     def frame(self) -> DataFrame:
@@ -299,13 +303,19 @@ class Part(Batch):
 
     def __init__(self, rows: pa.Table, spark: Callable[[], SparkSession], high: int | None = None):
         self._rows = rows
-        self.spark = spark
+        self._spark = spark
         self.high = high
         self._kept = []
         self._staged = []
 
     lost = 0
     is_here = True
+
+    def spark(self) -> SparkSession:
+        return self._spark()
+
+    def on_spark(self, work: Callable[[], T]) -> T:
+        return work()
 
     @property
     def cheap(self) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.engine.batch import Batch
-from millpond.engine.loop import Sessions
+from millpond.engine.carrier import Sessions
 from millpond.engine.sizes import BatchSize
 from millpond.engine.stream import Stream
 
@@ -25,7 +25,7 @@ class DirectStream(Stream):
     def __init__(self, source: Source, size: BatchSize, spark: Callable[[], SparkSession]):
         super().__init__(source)
         self._size = size
-        self._sessions = Sessions(spark)
+        self._sessions = Sessions(source, spark)
 
     def settle(self) -> None:
         """Does nothing: nothing runs by itself."""
@@ -37,7 +37,7 @@ class DirectStream(Stream):
             while pipeline.active and not pipeline.reached(end):
                 start = pipeline.offset
                 until = abilities.clip(self.source, start, end, self._size.rows)
-                batch = Batch(self.source, start, until, spark=self._sessions.get)
+                batch = Batch(self.source, start, until, carrier=self._sessions)
                 for other in list(self._members):
                     if other.offset == start:
                         other.advance(batch)

@@ -91,3 +91,20 @@ def launch(conf: SparkConf, log: IO[bytes]) -> None:
 
     if gateway() is None:
         SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stderr": log}), conf=conf)  # type: ignore[no-untyped-call]
+
+
+class MemoryStream:
+    """Wraps Spark's stream of texts in memory: ``frame`` is a streaming DataFrame of what is added."""
+
+    def __init__(self, session: SparkSession):
+        from pyspark.sql import DataFrame
+
+        self._java = java = java_of(session.sparkContext)
+        spark = java.org.apache.spark.sql
+        self._stream = spark.execution.streaming.runtime.MemoryStream(
+            0, java_session(session), java.scala.Option.apply(1), spark.Encoders.STRING()
+        )
+        self.frame = DataFrame(self._stream.toDF(), session)
+
+    def add(self, text: str) -> None:
+        self._stream.addData(self._java.PythonUtils.toSeq([text]).toList())

@@ -12,12 +12,14 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millpond.changes import Offset
 from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.engine.batch import Batch
+from millpond.engine.carrier import Carrier
 from millpond.engine.failures import explain
 from millpond.engine.pipeline import Pipeline
 from millpond.engine.sizes import SPARK_SECONDS, BatchSize
@@ -37,7 +39,8 @@ Subscribe = Callable[[Callable[[], None]], Callable[[], None]]
 
 
 class StreamLoop(Stream):
-    """Runs the statements on one stream. ``spark`` returns Spark's session to the batches that need it.
+    """Runs the statements on one stream. Spark, if a batch needs it, is what ``spark`` returns; ``directory`` is
+    temporary.
 
     ``subscribe`` registers a function that is called when there are new rows, and returns what removes it; without it
     the source is polled.
@@ -45,15 +48,17 @@ class StreamLoop(Stream):
 
     def __init__(
         self,
+        name: str,
         source: Source,
         size: BatchSize,
+        directory: Path,
         spark: Callable[[], SparkSession],
         subscribe: Subscribe | None = None,
     ):
         super().__init__(source)
         self._size = size
-        self._sessions = Sessions(spark)
-        self._late_sessions = Sessions(spark)
+        self._carrier = Carrier(source, name, directory / "now", spark)
+        self._late_carrier = Carrier(source, f"{name}, behind", directory / "behind", spark)
         self._idle = _LATER if subscribe is None else _ANNOUNCED
         self._behind: list[Pipeline] = []
         self._at: Offset | None = None
@@ -150,6 +155,7 @@ class StreamLoop(Stream):
                 self._recover()
                 failed = False
             elif end == at:
+                self._carrier.rest()
                 self._news.wait(pause)
                 pause = min(self._idle, pause * 1.5)
             else:
@@ -158,7 +164,7 @@ class StreamLoop(Stream):
 
     def _apply(self, members: list[Pipeline], start: Offset | None, end: Offset) -> None:
         """Applies one range to the statements at its beginning. One that fails is behind, if others do not."""
-        batch = Batch(self.source, start, end, spark=self._sessions.get, shared=len(members) > 1)
+        batch = Batch(self.source, start, end, carrier=self._carrier, shared=len(members) > 1)
         batch.check()
         began = time.monotonic()
         for pipeline in members:
@@ -178,7 +184,7 @@ class StreamLoop(Stream):
         if pipeline.offset == batch.start:
             pipeline.advance(batch)
         elif not pipeline.reached(batch.end) and (batch.start is None or pipeline.reached(batch.start)):
-            pipeline.advance(Batch(self.source, pipeline.offset, batch.end, spark=self._sessions.get))
+            pipeline.advance(Batch(self.source, pipeline.offset, batch.end, carrier=self._carrier))
 
     # statements that are behind
 
@@ -208,6 +214,7 @@ class StreamLoop(Stream):
                 ]
                 if at is None or not self._behind or self._closed:
                     self._forget_last()
+                    self._late_carrier.close()
                     self._follower = None
                     self.wake()
                     return
@@ -228,7 +235,7 @@ class StreamLoop(Stream):
             end = abilities.clip(self.source, start, at, self._size.rows)
             if self._last is None or (self._last.start, self._last.end) != (start, end):
                 self._forget_last()
-                self._last = Batch(self.source, start, end, spark=self._late_sessions.get)
+                self._last = Batch(self.source, start, end, carrier=self._late_carrier)
             self._last.check()
         except Error as error:
             pipeline.fail(error, abilities.patience(self.source, error))
@@ -249,19 +256,4 @@ class StreamLoop(Stream):
         for thread in (self._thread, self._follower):
             if thread is not None and thread is not threading.current_thread():
                 thread.join()
-
-
-class Sessions:
-    """Returns a Spark session that can read our sources: another one after Spark's process has ended."""
-
-    def __init__(self, spark: Callable[[], SparkSession]):
-        self._spark = spark
-        self._own: SparkSession | None = None
-
-    def get(self) -> SparkSession:
-        from millpond.engine.reader import reading_session
-
-        spark = self._spark()
-        if self._own is None or self._own.sparkContext is not spark.sparkContext:
-            self._own = reading_session(spark)
-        return self._own
+        self._carrier.close()

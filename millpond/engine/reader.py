@@ -1,6 +1,6 @@
-"""Wraps Millpond's sources as a Spark streaming source.
+"""Wraps Millpond's sources as a data source of Spark.
 
-Spark requests offsets and partitions in one process and reads in others: a source is pickled into the options.
+Spark requests partitions in one process and reads in others: a source is pickled into the options.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ import pickle
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from millpond.changes import Offset
-from millpond.connectors import abilities
 from millpond.connectors.source import SEQ, NativeSource, Source, Split
 from millpond.engine.internals import java_session, java_sessions
-from millpond.engine.session import new_session
+from millpond.engine.session import is_local, new_session
 from millpond.types import quote, type_name
 
 if TYPE_CHECKING:
@@ -32,39 +30,6 @@ class Partition(InputPartition):
     def __init__(self, split: Split):
         super().__init__(None)
         self.split = split
-
-
-class Reader(DataSourceStreamReader):
-    """Reads a stream for Spark. Offsets are wrapped as ``{"at": json}``: Spark requires a dict of plain values, ours
-    may be nested.
-    """
-
-    def __init__(self, source: Source, start: Offset | None, max_rows: int):
-        self.source = source
-        self.start = start
-        self.max_rows = max_rows
-
-    def initialOffset(self) -> dict[str, Any]:
-        return wrap(self.start)
-
-    def getDefaultReadLimit(self) -> Any:
-        return ReadMaxRows(self.max_rows)
-
-    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
-        begin = unwrap(start)
-        end = abilities.poll(self.source, begin)
-        if not isinstance(limit, ReadAllAvailable):
-            end = abilities.clip(self.source, begin, end, self.max_rows)
-        return wrap(end)
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        until = unwrap(end)
-        if until is None or start == end:
-            return []
-        return [Partition(s) for s in self.source.splits(unwrap(start), until)]
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        return self.source.read(cast(Partition, partition).split)
 
 
 class RangeReader(DataSourceReader):
@@ -99,24 +64,14 @@ class MillpondSource(DataSource):
         start, end = json.loads(self.options["start"]), json.loads(self.options["end"])
         return RangeReader(self._source(), start, end)
 
-    def streamReader(self, schema: StructType) -> Reader:
-        start = json.loads(self.options["start"])
-        return Reader(self._source(), start, int(self.options["max_rows"]))
 
-
-def wrap(offset: Offset | None) -> dict[str, Any]:
-    return {"at": json.dumps(offset, sort_keys=True)}
-
-
-def unwrap(offset: dict[str, Any]) -> Offset | None:
-    return cast("Offset | None", json.loads(offset["at"]))
-
-
-def reading_session(spark: SparkSession) -> SparkSession:
-    """Returns a separate session that can read our sources. Spark looks for registered names in the session that a
+def reading_session(spark: SparkSession, source: Source) -> SparkSession:
+    """Returns a separate session that can read a source. Spark looks for registered names in the session that a
     thread last used, whichever that is: so it is this one, temporarily.
     """
     session = new_session(spark)
+    if isinstance(source, NativeSource) or (source.staged and is_local(spark)):
+        return session
     sessions = java_sessions(session)
     before = sessions.getActiveSession()
     sessions.setActiveSession(java_session(session))
@@ -130,25 +85,10 @@ def reading_session(spark: SparkSession) -> SparkSession:
     return session
 
 
-def read_stream(spark: SparkSession, source: Source, start: Offset | None, max_rows: int) -> DataFrame:
-    """Returns the rows of a source after ``start``, as a streaming DataFrame: with ``_seq``, or as Spark's format
-    returns them. ``spark`` is a session to read with.
-    """
-    if isinstance(source, NativeSource):
-        return (
-            spark.readStream.format(source.format).options(**source.stream_settings(start, max_rows)).load()
-        )
-    return (
-        spark.readStream.format(FORMAT)
-        .option("source", _dump(source))
-        .option("start", json.dumps(start))
-        .option("max_rows", str(max_rows))
-        .load()
-    )
-
-
 def read_range(spark: SparkSession, source: Source, start: Offset | None, end: Offset) -> DataFrame:
-    """Returns the rows of a source between two offsets, like ``read_stream``."""
+    """Returns the rows of a source between two offsets, with ``_seq``, or as Spark returns them. ``spark`` is a
+    session to read with.
+    """
     if isinstance(source, NativeSource):
         return spark.read.format(source.format).options(**source.range_settings(start, end)).load()
     return (
@@ -158,13 +98,6 @@ def read_range(spark: SparkSession, source: Source, start: Offset | None, end: O
         .option("end", json.dumps(end))
         .load()
     )
-
-
-def noted(source: Source, line: str) -> Offset:
-    """Returns the offset of a line of Spark's checkpoint."""
-    if isinstance(source, NativeSource):
-        return source.offset_of(line)
-    return unwrap(json.loads(line)) or {}
 
 
 def _dump(source: Source) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-import logging
 import shutil
 import threading
 import time
@@ -23,10 +22,11 @@ from millpond.changes import Offset
 from millpond.connectors import abilities
 from millpond.connectors.sink import NativeSink
 from millpond.connectors.source import NativeSource
+from millpond.engine.carrier import end_query
 from millpond.engine.failures import explain
 from millpond.engine.local_stage import Tables
 from millpond.engine.pipeline import Pipeline
-from millpond.engine.reader import reading_session
+from millpond.engine.session import new_session
 from millpond.engine.spark_stage import needed_of
 from millpond.engine.staged import to_frame
 from millpond.engine.stream import Stream
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-log = logging.getLogger("millpond")
 _MESSAGES, _ROWS = "__messages", "__rows"
 _LOOK = 0.1
 """Seconds between checks of the progress of the query."""
@@ -109,7 +108,7 @@ class RealTimeQuery(Stream):
         return True
 
     def _launch(self) -> None:
-        session = reading_session(self._spark())
+        session = new_session(self._spark())
         self._launched += 1
         self._failure = None
         shutil.rmtree(self._directory, ignore_errors=True)
@@ -263,11 +262,3 @@ class RealTimeQuery(Stream):
             self._forget_query()
         end_query(query)
         self.settle()
-
-
-def end_query(query: StreamingQuery) -> None:
-    """Stops a query of Spark."""
-    try:
-        query.stop()
-    except Exception:  # it may have ended with its own error
-        log.debug("a query had ended", exc_info=True)

@@ -32,8 +32,11 @@ class Stage:
             rows = steps.timed(self._reading, lambda: batch.rows)
             return self._local.run(rows, tables)
         steps.run_by("spark")
+        return steps.timed(
+            "read and evaluate by Spark", lambda: batch.on_spark(lambda: self._run_on_spark(batch, tables))
+        )
+
+    def _run_on_spark(self, batch: Batch, tables: Tables) -> pa.Table:
         if self._plan.keeps and batch.frame.isEmpty():
             return self._plan.output.arrow().empty_table()
-        return steps.timed(
-            "read and evaluate by Spark", lambda: self._spark.run(batch.frame, tables, cheap=batch.cheap)
-        )
+        return self._spark.run(batch.frame, tables, cheap=batch.cheap)

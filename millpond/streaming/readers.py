@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 class Readers:
     """Opens one loop for each source that statements read, which they share. With ``direct`` it reads on request,
-    without a loop. Temporary files of queries in real-time mode are in ``scratch``.
+    without a loop. Temporary files are in ``scratch``.
     """
 
     def __init__(self, store: Store, spark: Spark, scratch: Path, *, direct: bool):
@@ -77,11 +77,11 @@ class Readers:
         size = BatchSize(limits.rows, limits.seconds) if limits is not None else BatchSize()
         if self._direct:
             return DirectStream(source, size, self._spark)
-        if relation.uri:
-            return StreamLoop(source, size, self._spark)
-        return StreamLoop(
-            source, size, self._spark, partial(self._store.visibility.listen_to_stream, relation.name)
-        )
+        subscribe = None
+        if not relation.uri:
+            subscribe = partial(self._store.visibility.listen_to_stream, relation.name)
+        directory = self._scratch / f"stream-{next(self._numbers)}"
+        return StreamLoop(relation.name, source, size, directory, self._spark, subscribe)
 
     def close(self, stream: Stream) -> None:
         """Ends what no statement needs any more."""

@@ -102,9 +102,10 @@ def read(source: Source, start: Offset | None, end: Offset) -> pa.Table:
 
 def read_by_spark(source: NativeSource, start: Offset | None, end: Offset) -> pa.Table:
     from millpond.engine.batch import Batch
+    from millpond.engine.carrier import Sessions
     from millpond.engine.session import get_session
 
-    batch = Batch(source, start, end, spark=get_session)
+    batch = Batch(source, start, end, carrier=Sessions(source, get_session))
     table = batch.read()
     assert batch.size == table.num_rows
     assert table.schema == source.schema().arrow().append(pa.field(SEQ, pa.int64()))
