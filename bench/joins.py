@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.figure import Figure
+from bench.log_stream import read_stream
 from millpond import App
 from millpond.connectors.stream.source import StreamSource, stream_uri
-from millpond.engine.reader import read_stream, reading_session
 from millpond.engine.session import get_session
 from millpond.types import Schema
 
@@ -171,8 +171,7 @@ def by_hand_on_log(
 ) -> float:
     """Rows a second of the query by hand, on the same log, in batches of at most ``size``."""
     source = StreamSource(stream_uri(app._runtime.state.path, "trades"), {}, Schema.of(_TRADES))
-    session = reading_session(spark)
-    return _by_hand(session, read_stream(session, source, None, size), tables, shape, folder, rows)
+    return _by_hand(spark, read_stream(spark, source, size), tables, shape, folder, rows)
 
 
 def _on_parquet(

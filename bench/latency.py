@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from bench.figure import Figure
+from bench.log_stream import read_stream
 from millpond import App
 from millpond.connectors.stream.source import StreamSource, stream_uri
-from millpond.engine.reader import read_stream, reading_session
 from millpond.engine.session import get_session
 from millpond.types import Schema
 
@@ -111,7 +111,7 @@ def _bare(spark: SparkSession, app: App, checkpoint: Path) -> Iterator[Seen]:
         count[0] += kept[-1].num_rows
 
     source = StreamSource(stream_uri(app._runtime.state.path, "s"), {}, Schema.of(_SCHEMA))
-    stream = read_stream(reading_session(spark), source, None, 1_000_000)
+    stream = read_stream(spark, source, 1_000_000)
     query = stream.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint)).start()
     try:
         yield lambda: count[0]

@@ -70,7 +70,7 @@ ONLY_SPARK = """
 @pytest.mark.spark
 def test_batches_that_only_spark_can_evaluate_are_cut(spark: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each part is read anew, in the thread that Spark hands the batch to."""
-    monkeypatch.setattr("millpond.engine.stream.SPARK_SECONDS", 0.0)
+    monkeypatch.setattr("millpond.engine.loop.SPARK_SECONDS", 0.0)
     with App(ONLY_SPARK) as app:
         app.sql("INSERT INTO names " + " UNION ALL ".join(f"SELECT {i}, 'n{i}'" for i in range(9)))
         for rows in (2_000, 6_000):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from millpond import faults
 from millpond.connectors import abilities
@@ -28,7 +28,6 @@ from millpond.streaming.backfill import Backfills
 from millpond.streaming.commit_turn import CommitTurn
 from millpond.streaming.on_miss_retry import RetryThread
 from millpond.streaming.readers import Readers, settle
-from millpond.streaming.stages import Spark
 from millpond.streaming.starter import Starter
 from millpond.streaming.statement import RunningStatement
 
@@ -37,6 +36,16 @@ if TYPE_CHECKING:
     from millpond.engine.stream import Stream
 
 log = logging.getLogger("millpond")
+
+
+class SparkProcess(Protocol):
+    """Starts Spark, and returns its session."""
+
+    def session(self, *formats: str) -> Any:
+        """Returns Spark's session, with what its ``formats`` need; starts Spark, if it is not up."""
+
+    def start(self, failed: Callable[[Exception], None]) -> None:
+        """Starts Spark in the background. Raises what is known before; ``failed`` gets what is found later."""
 
 
 class Runner:
@@ -52,8 +61,7 @@ class Runner:
         query_states: QueryStates,
         loader: Loader,
         turn: CommitTurn,
-        spark: Spark,
-        start_spark: Callable[[Callable[[Exception], None]], None],
+        spark: SparkProcess,
         scratch: Path,
         mask: Callable[[str], str],
         report: Report,
@@ -63,9 +71,9 @@ class Runner:
         self._make = statements
         self._store = store
         self._turn = turn
-        self._start_spark = start_spark
+        self._spark = spark
         self._direct = direct
-        self.readers = Readers(store, spark, scratch, direct=direct)
+        self.readers = Readers(store, spark.session, scratch, direct=direct)
         self.query_states = query_states
         self.backfills = Backfills(mask, report)
         self.starter = Starter(self, self.backfills, query_states, store, loader, mask, direct=direct)
@@ -174,7 +182,7 @@ class Runner:
         """
         if not self._direct and any(p.wanted for p in self):
             try:
-                self._start_spark(self._without_spark)
+                self._spark.start(self._without_spark)
             except Exception as error:
                 self._without_spark(error)
         settle(streams)
