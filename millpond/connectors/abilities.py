@@ -21,6 +21,7 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,9 @@ from millpond.types import Schema
 
 class Follows(Source):
     """Declares that rows may come after ``latest``."""
+
+    announces: ClassVar[bool] = False
+    """Whether ``changes`` yields as soon as there is something new, and costs nothing meanwhile."""
 
     @property
     def follows(self) -> bool:
@@ -222,6 +226,11 @@ def runs(source: Source) -> bool:
 def changes(source: Source, stop: threading.Event) -> Iterator[None]:
     """Yields whenever there may be something new, until ``stop`` is set."""
     return source.changes(stop) if isinstance(source, Follows) else ticks(stop)
+
+
+def announcements(source: Source, stop: threading.Event) -> Iterator[None] | None:
+    """Returns what yields as soon as there is something new; None for a source that must be polled."""
+    return source.changes(stop) if isinstance(source, Follows) and source.announces else None
 
 
 def poll(source: Source, start: Offset | None) -> Offset:

@@ -149,7 +149,7 @@ class Batch:
         before they are read.
         """
         assert isinstance(self.source, NativeSource)
-        if self._given is None and self.size is not None and self.size <= SMALL_ROWS:
+        if self.size is not None and self.size <= SMALL_ROWS:
             return self.source.decode(self.source.fetch(self.start, self.end))
         return self.source.decode(collect(self._read_frame))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +66,8 @@ class StreamLoop(Stream):
         self._turn = 0
         """The number of the current run of the loop; 0 if no statement needs it."""
         self._turns = itertools.count(1)
+        self._stop = threading.Event()
+        """Ends the wait for new rows."""
         self._closed = False
         self._thread: threading.Thread | None = None
         self._follower: threading.Thread | None = None
@@ -84,19 +86,24 @@ class StreamLoop(Stream):
         with self._lock:
             wanted = self._wanted()
             if wanted and not self._turn and not self._closed:
-                self._turn = next(self._turns)
+                self._turn, self._stop = next(self._turns), threading.Event()
                 failed = not self._try_to_begin()
                 self._thread = threading.Thread(
                     target=self._run,
-                    args=(self._turn, failed, self._thread),
+                    args=(self._turn, self._stop, failed, self._thread),
                     name="millpond-stream",
                     daemon=True,
                 )
                 self._thread.start()
             elif not wanted:
-                self._turn = 0
+                self._end_turn()
             self._look_for_late()
         self.wake()
+
+    def _end_turn(self) -> None:
+        """Ends the current run of the loop. Called with the lock held."""
+        self._turn = 0
+        self._stop.set()
 
     def _try_to_begin(self) -> bool:
         """Checks that reading can continue; if not, its statements have failed. Called with the lock held."""
@@ -108,19 +115,22 @@ class StreamLoop(Stream):
             return False
         return True
 
-    def _run(self, turn: int, failed: bool, before: threading.Thread | None) -> None:
+    def _run(self, turn: int, stop: threading.Event, failed: bool, before: threading.Thread | None) -> None:
         """Reads until the turn is over. After an error that may be temporary it begins again."""
         if before is not None:
             before.join()
+        changes = abilities.announcements(self.source, stop)
         while self._turn == turn:
             try:
                 if failed and not self._begun_again(turn):
                     continue
-                self._read(turn, failed)
+                self._read(turn, changes, failed)
             except Exception as error:
                 failed = True
                 if self._turn == turn:
                     self._fail(explain(error))
+        if isinstance(changes, Generator):
+            changes.close()
 
     def _begun_again(self, turn: int) -> bool:
         """Waits for the next try; returns whether reading can continue."""
@@ -130,11 +140,11 @@ class StreamLoop(Stream):
             if self._turn != turn:
                 return False
             if not self._wanted():
-                self._turn = 0
+                self._end_turn()
                 return False
             return self._try_to_begin()
 
-    def _read(self, turn: int, failed: bool) -> None:
+    def _read(self, turn: int, changes: Iterator[None] | None, failed: bool) -> None:
         """Passes batches to the statements, until the turn is over. After a failure they recover first."""
         pause = _SOON
         while True:
@@ -142,8 +152,9 @@ class StreamLoop(Stream):
             with self._lock:
                 self._look_for_late()
                 wanted = self._wanted()
-                if self._turn != turn or not wanted:
-                    self._turn = 0 if self._turn == turn else self._turn
+                if self._turn == turn and not wanted:
+                    self._end_turn()
+                if self._turn != turn:
                     return
                 at = self._at
                 members = [p for p in wanted if p.active and p not in self._behind]
@@ -156,8 +167,11 @@ class StreamLoop(Stream):
                 failed = False
             elif end == at:
                 self._carrier.rest()
-                self._news.wait(pause)
-                pause = min(self._idle, pause * 1.5)
+                if changes is not None:
+                    next(changes, None)
+                else:
+                    self._news.wait(pause)
+                    pause = min(self._idle, pause * 1.5)
             else:
                 pause = _SOON
                 self._apply(members, at, abilities.clip(self.source, at, end, self._size.rows))
@@ -248,7 +262,7 @@ class StreamLoop(Stream):
         self._unsubscribe()
         with self._lock:
             self._closed = True
-            self._turn = 0
+            self._end_turn()
             self._lock.notify_all()
         for pipeline in list(self._members):
             pipeline.close()

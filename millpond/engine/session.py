@@ -218,8 +218,8 @@ def connector_settings(formats: Collection[str]) -> dict[str, str]:
 
 
 def _launch(master: str, settings: Mapping[str, str], classes: str, log: Path) -> None:
-    """Starts the JVM, with an archive of classes if there is one; should Java not start with it, without. What it prints
-    goes to the log file.
+    """Starts the JVM, with an archive of classes if there is one; should Java not start with it, without. It prints to the
+    log file.
     """
     from pyspark import SparkConf
 
