@@ -49,9 +49,9 @@ class Spark:
         gets what is found later.
         """
         from millpond.engine.java import find_java
-        from millpond.engine.session import started
+        from millpond.engine.session import has_jars, started
 
-        if started():
+        if started() or not has_jars(self._formats()):
             self.session()
             return
         with self._lock:

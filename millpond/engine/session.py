@@ -209,6 +209,11 @@ def _settings(directory: Path, log_config: Path, formats: Collection[str]) -> di
     )
 
 
+def has_jars(formats: Collection[str]) -> bool:
+    """Returns whether the jars of all these formats are here; otherwise Spark downloads them when it starts."""
+    return all(jars_of(kind) for kind in spark_formats().values() if kind.name in formats)
+
+
 def connector_settings(formats: Collection[str]) -> dict[str, str]:
     """Returns the jars of connectors: local ones, or, for the ``formats`` that are needed, as Spark downloads them."""
     local = {kind.name: jars_of(kind) for kind in spark_formats().values()}
@@ -218,8 +223,8 @@ def connector_settings(formats: Collection[str]) -> dict[str, str]:
 
 
 def _launch(master: str, settings: Mapping[str, str], classes: str, log: Path) -> None:
-    """Starts the JVM, with an archive of classes if there is one; should Java not start with it, without. It prints to the
-    log file.
+    """Starts the JVM, with an archive of classes if there is one; should Java not start with it, without. It prints to
+    the log file.
     """
     from pyspark import SparkConf
 
