@@ -53,7 +53,8 @@ class App:
     """Streams, tables and queries of one SQL text.
 
     ``path_or_sql`` is the path of a SQL file, or SQL. ``state`` is the directory that keeps everything across
-    restarts; without it nothing is kept. ``master`` is the Spark master, by default this machine's cores. Spark
+    restarts; without it nothing is kept. ``master`` is the Spark master, by default this machine's cores; ``store`` is
+    a folder, or a URI such as ``s3a://…``, that a cluster's executors see, and through which they get rows. Spark
     starts when a query first needs it. ``engine`` says who evaluates the batches of running statements: with ``auto``
     this process small ones and Spark the others, on every master; ``spark`` or ``process`` all of them.
 
@@ -73,6 +74,7 @@ class App:
         *,
         state: str | os.PathLike[str] | None = None,
         master: str | None = None,
+        store: str | None = None,
         engine: Engine = "auto",
         functions: Iterable[Callable[..., Any]] = (),
         compact_after: str = "8MB",
@@ -103,6 +105,7 @@ class App:
         state_directory = StateDirectory(state, read_only=_read_only)
         settings = Settings(
             master=master,
+            store=store,
             engine=engine,
             compact_after=changes_kept,
             on_progress=lambda progress: self._on_progress(progress),

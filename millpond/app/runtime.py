@@ -55,6 +55,7 @@ class Settings:
     """Contains the settings that an app was opened with."""
 
     master: str | None
+    store: str | None
     engine: Engine
     compact_after: int
     on_progress: Report

@@ -18,17 +18,21 @@ from millpond.types import Column, Schema, normal
 
 
 class Spark:
-    """Returns Spark's session, and runs queries in it. ``formats`` are those that the running queries need."""
+    """Returns Spark's session, and runs queries in it. ``formats`` are those that the running queries need;
+    ``store`` is the app's folder that executors see, if there is one.
+    """
 
     def __init__(
         self,
         master: str | None,
+        store: str | None,
         home: Path,
         clock: Clock,
         formats: Callable[[], set[str]],
         on_status: Callable[[str], None],
     ):
         self._master = master
+        self._store = store
         self._home = home
         self._clock = clock
         self._formats = formats
@@ -42,7 +46,9 @@ class Spark:
 
         if not started():
             self._on_status("starting Spark")
-        return get_session(self._master, self._home, formats=self._formats().union(formats))
+        return get_session(
+            self._master, self._home, formats=self._formats().union(formats), store=self._store
+        )
 
     def start(self, failed: Callable[[Exception], None]) -> None:
         """Starts Spark beside the app, if it is not up. Raises what is known before, such as JavaMissing; ``failed``
@@ -94,3 +100,8 @@ class Spark:
             found = [pa.field(c.name, c.type or pa.null()) for c in query.schema]
         columns = tuple(Column(c.name, normal(f.type)) for c, f in zip(query.schema, found, strict=True))
         return checked.with_schema(Schema(columns, query.schema.key))
+
+
+def folder_in(store: str | None, identity: str) -> str | None:
+    """Returns the folder of an app in a store that it may share with others."""
+    return None if store is None else f"{store.rstrip('/')}/millpond-{identity}"

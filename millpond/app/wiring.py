@@ -27,7 +27,7 @@ from millpond.app.script import Checks
 from millpond.app.secrets import Secrets
 from millpond.app.select import Selects
 from millpond.app.send import Sender
-from millpond.app.spark import Spark
+from millpond.app.spark import Spark, folder_in
 from millpond.app.statement_handlers import make_executor
 from millpond.app.streams_in_use import streams_in_use
 from millpond.app.table_handles import TableHandles
@@ -76,9 +76,8 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     lock, lifetime, secrets, catalog = threading.RLock(), Lifetime(), Secrets(), Catalog()
     mask, connectors = secrets.mask, Connectors()
     connectors.stand_in = settings.stand_in
-    saved = SavedStatements()
     loads: dict[str, Load] = {}
-    emitted = Emitted(settings.on_emit)
+    saved, emitted = SavedStatements(), Emitted(settings.on_emit)
 
     # Some parts refer to one another: these are resolved when they are called.
     def begin() -> Transaction:
@@ -94,7 +93,8 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         if not lifetime.closed:
             settings.on_progress(progress)
 
-    spark = Spark(settings.master, state.path / "spark", clock, lambda: runner.formats, settings.on_status)
+    home, rows_in = state.path / "spark", folder_in(settings.store, state.identity)
+    spark = Spark(settings.master, rows_in, home, clock, lambda: runner.formats, settings.on_status)
     evaluator = Evaluator(spark.ask, settings.path, clock)
 
     # the commit

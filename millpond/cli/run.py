@@ -59,6 +59,12 @@ def run(
     master: Annotated[
         str | None, typer.Option(help="The Spark master; this machine by default.", metavar="URL")
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            help="Where a cluster's executors get rows: a folder or URI that all see.", metavar="URI"
+        ),
+    ] = None,
     engine: Annotated[
         Engine,
         typer.Option(help="Who evaluates batches: auto, spark or process.", metavar="ENGINE"),
@@ -92,7 +98,9 @@ def run(
 
         server = Server.of(http, http_allow, http_origin)
         report.mask = Script.of(read_sql(file)).mask
-        Run(file, state, master, engine, compact_after, Printer(format), report, server).until_done(once=once)
+        Run(file, state, master, store, engine, compact_after, Printer(format), report, server).until_done(
+            once=once
+        )
 
 
 @dataclass(frozen=True)
@@ -126,6 +134,7 @@ class Run:
         file: Path,
         state: Path | None,
         master: str | None,
+        store: str | None,
         engine: Engine,
         compact_after: str,
         printer: Printer,
@@ -136,6 +145,7 @@ class Run:
         self._file = file
         self._state = state
         self._master = master
+        self._store = store
         self._engine = engine
         self._compact_after = compact_after
         self._printer = printer
@@ -206,6 +216,7 @@ class Run:
                     self._file,
                     state=self._state,
                     master=self._master,
+                    store=self._store,
                     engine=self._engine,
                     compact_after=self._compact_after,
                     _on_progress=loading.report,

@@ -18,7 +18,7 @@ from millpond.engine.carrier import Sessions
 from millpond.engine.collect import collect
 from millpond.engine.reader import read_range
 from millpond.engine.session import is_local
-from millpond.engine.staged import SHIPPED, Staged
+from millpond.engine.staged import SHIPPED, Staged, goes_through_files
 from millpond.engine_rule import SMALL_ROWS
 from millpond.errors import Error
 from millpond.formats.received import Received, none_rejected
@@ -236,7 +236,7 @@ class Batch:
 
     def _check_size(self) -> None:
         """Raises Divide if its rows are more than are shipped to executors at once."""
-        if not is_local(self.spark()) and self.rows.nbytes > SHIPPED and self.halves() is not None:
+        if self.rows.nbytes > SHIPPED and not goes_through_files(self.spark()) and self.halves() is not None:
             raise Divide
 
     @property
@@ -251,7 +251,7 @@ class Batch:
         """Returns whether Spark reads the rows from files that were staged: reading them twice costs less than to
         cache them.
         """
-        return (self._is_made_here or self.source.staged) and is_local(self.spark())
+        return (self._is_made_here or self.source.staged) and goes_through_files(self.spark())
 
     @property
     def _is_made_here(self) -> bool:
@@ -319,7 +319,7 @@ class Part(Batch):
 
     @property
     def cheap(self) -> bool:
-        return is_local(self.spark())
+        return goes_through_files(self.spark())
 
     def halves(self) -> None:
         """Returns nothing: it has no place in a stream."""

@@ -7,7 +7,7 @@ import re
 from millpond import errors
 from millpond.connectors.spark import spark_formats
 from millpond.engine.jvm import lost
-from millpond.errors import Error, QueryFailed, TimedOut
+from millpond.errors import EngineLost, Error, QueryFailed, TimedOut
 
 _KNOWN = {
     "SCALAR_SUBQUERY_TOO_MANY_ROWS": (
@@ -71,6 +71,8 @@ def explain(error: BaseException) -> Error:
     if gone is not None:
         return gone
     text = str(error)
+    if "ExecutorLostFailure" in text or "FetchFailed" in text:
+        return EngineLost("the executors that worked on a batch were lost")
     if "failed to connect back" in text:
         return TimedOut("a Python process of Spark did not come up in time: the machine is busy")
     for connector in spark_formats().values():

@@ -74,6 +74,12 @@ def java_frame(frame: DataFrame) -> Any:
     return frame._jdf
 
 
+def hadoop_files(context: SparkContext, uri: str) -> tuple[Any, Any]:
+    """Returns the file system that Spark reaches a URI with, and the Java class of its paths."""
+    path_of = java_of(context).org.apache.hadoop.fs.Path
+    return path_of(uri).getFileSystem(context._jsc.hadoopConfiguration()), path_of
+
+
 def arrow_batches(frame: DataFrame) -> Any:
     """Collects the rows of a frame as Arrow batches."""
     return frame._collect_as_arrow(empty_list_if_zero_records=False)  # type: ignore[operator]

@@ -20,8 +20,10 @@ from millpond.connectors.spark import SparkFormat, spark_formats
 from millpond.engine import internals, jvm
 from millpond.engine.archive import find_archive, java_options, make_later
 from millpond.engine.cluster import OWN, SETTINGS, is_cluster, is_here, send_package
+from millpond.engine.cluster_check import check_executors
 from millpond.engine.jars import jars_of
 from millpond.engine.java import find_java, prepare_java
+from millpond.engine.row_store import SETTING, open_store
 from millpond.errors import ConnectorMissing, EngineError
 from millpond.sql.functions import function_classes
 
@@ -79,13 +81,18 @@ def started() -> bool:
 
 
 def get_session(
-    master: str | None = None, log_dir: Path | None = None, *, formats: Collection[str] = ()
+    master: str | None = None,
+    log_dir: Path | None = None,
+    *,
+    formats: Collection[str] = (),
+    store: str | None = None,
 ) -> SparkSession:
     """Returns the process's Spark session, started at the first call.
 
     Spark's log goes to ``spark.log`` in ``log_dir`` of that call, never to the terminal. It can read and write
-    the ``formats`` of connectors: if their jars are missing, Spark downloads them. Raises JavaMissing and
-    ConnectorMissing.
+    the ``formats`` of connectors: if their jars are missing, Spark downloads them. Executors of a cluster get rows
+    through the ``store``, if there is one. Raises JavaMissing, ConnectorMissing, and EngineError for a cluster that
+    cannot be used.
     """
     needed = [kind for name, kind in spark_formats().items() if name in formats]
     with _lock:
@@ -144,7 +151,18 @@ def get_session(
         internals.silence_accumulators(session.sparkContext)
         atexit.register(_stop, session)
         make_later(archive, before)
+        if is_cluster(where):
+            _join_cluster(session, store)
         return session
+
+
+def _join_cluster(session: SparkSession, store: str | None) -> None:
+    """Checks that executors have what they need; else Spark is stopped, so that the next call tries again."""
+    try:
+        check_executors(session, None if store is None else open_store(session, store))
+    except EngineError:
+        session.stop()
+        raise
 
 
 def new_session(spark: SparkSession) -> SparkSession:
@@ -154,6 +172,8 @@ def new_session(spark: SparkSession) -> SparkSession:
     session = spark.newSession()
     for name, value in _CLOSED.items():
         session.conf.set(name, value)
+    if (store := spark.conf.get(SETTING, None)) is not None:
+        session.conf.set(SETTING, store)
     registry = internals.java_session(session).sessionState().functionRegistry()
     for function in _outside(session.sparkContext):
         registry.dropFunction(function)

@@ -19,8 +19,7 @@ from millpond.engine.failures import explain
 from millpond.engine.functions import register
 from millpond.engine.internals import java_session
 from millpond.engine.local_stage import SMALL, Tables, distinct, in_order
-from millpond.engine.session import is_local
-from millpond.engine.staged import BROADCAST, Staged, to_frame
+from millpond.engine.staged import BROADCAST, Staged, goes_through_files, to_frame
 from millpond.plan.pipeline import stream_select
 from millpond.plan.plans import BatchPlan, Lookup, TableInput
 from millpond.sql.render.spark import at_time
@@ -96,7 +95,11 @@ class SparkStage:
             return True
         if len(snapshot) <= SMALL:
             return False
-        return before != version or not is_local(spark) or self._is_large(table.view, version, snapshot)
+        return (
+            before != version
+            or not goes_through_files(spark)
+            or self._is_large(table.view, version, snapshot)
+        )
 
     def _is_large(self, view: str, version: int, snapshot: Snapshot) -> bool:
         if self._large.get(view, (None, False))[0] != version:

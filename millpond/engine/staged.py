@@ -1,8 +1,8 @@
 """Passes rows of this process to Spark.
 
-Where the executors are this process, many rows go through a Parquet file, which Spark's own reader scans in parallel.
-Elsewhere, and for types that Parquet has no form for, they are shipped with the plan: as Arrow with the tasks, which
-decode it, or, if they are few, as rows in the plan itself.
+Where the executors are this process, or see the store of the app, many rows go through a Parquet file, which Spark's
+own reader scans in parallel. Elsewhere, and for types that Parquet has no form for, they are shipped with the plan: as
+Arrow with the tasks, which decode it, or, if they are few, as rows in the plan itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import shutil
 import tempfile
 import weakref
 from collections.abc import Callable
@@ -19,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from millpond.engine.row_store import FolderStore, RowStore, store_of
 from millpond.engine.session import is_local
 from millpond.formats.received import no_rows
 from millpond.types import quote, type_name
@@ -32,8 +31,6 @@ BROADCAST = 64 << 20
 """Maximum bytes of a table that is copied to every task."""
 _FEW = 5_000
 """Rows that are part of the plan on every master."""
-_GROUP_ROWS = 131_072
-"""Rows of a row group: groups are read in parallel."""
 SHIPPED = 64 << 20
 """Maximum bytes of rows that are shipped with the tasks of a batch."""
 _TASK = 4 << 20
@@ -49,22 +46,13 @@ class Staged:
     def __init__(self, spark: SparkSession, rows: pa.Table):
         self._remove: Callable[[], object] = lambda: None
         self.bytes = int(rows.nbytes)
-        if rows.num_rows <= _FEW or not is_local(spark) or not _have_form(list(rows.schema)):
+        store = None if rows.num_rows <= _FEW or not _have_form(list(rows.schema)) else _store(spark)
+        if store is None:
             self.frame = to_frame(spark, rows)
             return
-        folder = staging_folder(spark) / str(next(_numbers))
-        folder.mkdir(parents=True)
-        self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        pq.write_table(
-            rows,
-            folder / "rows.parquet",
-            row_group_size=_GROUP_ROWS,
-            compression="none",
-            use_dictionary=False,
-            write_statistics=False,
-            store_schema=False,
-        )
-        self.frame = spark.read.schema(_columns(rows.schema)).parquet(folder.as_uri())
+        name = str(next(_numbers))
+        self._remove = weakref.finalize(self, store.remove, name)
+        self.frame = spark.read.schema(_columns(rows.schema)).parquet(store.put(name, rows))
 
     @property
     def table(self) -> DataFrame:
@@ -75,6 +63,15 @@ class Staged:
 
     def close(self) -> None:
         self._remove()
+
+
+def _store(spark: SparkSession) -> RowStore | None:
+    return FolderStore(staging_folder(spark)) if is_local(spark) else store_of(spark)
+
+
+def goes_through_files(spark: SparkSession) -> bool:
+    """Returns whether executors read many rows from files: then reading them twice costs little."""
+    return is_local(spark) or store_of(spark) is not None
 
 
 def staging_folder(spark: SparkSession) -> Path:

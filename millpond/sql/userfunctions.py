@@ -103,6 +103,11 @@ def _offered_function(name: str) -> UserFunction:
         ) from error
 
 
+def all_functions() -> list[UserFunction]:
+    """Returns all functions of the programs in this process."""
+    return list(_made.values())
+
+
 def functions_in(sql: str) -> Iterator[UserFunction]:
     """Yields those that a text for an engine names."""
     for key in {key.lower() for key in _KEY.findall(sql)}:

@@ -1,0 +1,149 @@
+"""Stores rows of the driver where executors see them: in a folder, or in what Hadoop's file systems reach (s3a://).
+
+An app has a folder of its own there. What an app that was killed has left behind is removed when it starts again.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from millpond.engine.internals import hadoop_files
+from millpond.errors import EngineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTING = "millpond.store"
+"""The setting of a session that contains the URI of the app's folder."""
+_GROUP_ROWS = 131_072
+"""Rows of a row group: groups are read in parallel."""
+
+
+class RowStore(Protocol):
+    """Keeps rows as Parquet, each table under a name."""
+
+    uri: str
+
+    def put(self, name: str, rows: pa.Table) -> str:
+        """Writes rows, and returns the URI that Spark reads them from."""
+
+    def remove(self, name: str) -> None:
+        """Removes rows. Does not raise."""
+
+    def clear(self) -> None:
+        """Removes everything. Does not raise."""
+
+
+class FolderStore:
+    """Keeps rows in a folder of this machine, which others may see too."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self.uri = path.as_uri()
+
+    def put(self, name: str, rows: pa.Table) -> str:
+        folder = self._path / name
+        folder.mkdir(parents=True)
+        write_parquet(rows, folder / "rows.parquet")
+        return folder.as_uri()
+
+    def remove(self, name: str) -> None:
+        shutil.rmtree(self._path / name, ignore_errors=True)
+
+    def clear(self) -> None:
+        shutil.rmtree(self._path, ignore_errors=True)
+
+
+class HadoopStore:
+    """Keeps rows where Spark's own file systems reach, with Spark's settings: the same for driver and executors."""
+
+    def __init__(self, spark: SparkSession, uri: str):
+        self.uri = uri
+        self._spark = spark
+
+    def put(self, name: str, rows: pa.Table) -> str:
+        uri = f"{self.uri}/{name}"
+        files, path_of = hadoop_files(self._spark.sparkContext, uri)
+        with tempfile.TemporaryDirectory(prefix="millpond-") as folder:
+            write_parquet(rows, made := Path(folder, "rows.parquet"))
+            files.copyFromLocalFile(True, True, path_of(made.as_uri()), path_of(f"{uri}/rows.parquet"))
+        return uri
+
+    def remove(self, name: str) -> None:
+        self._delete(f"{self.uri}/{name}")
+
+    def clear(self) -> None:
+        self._delete(self.uri)
+
+    def _delete(self, uri: str) -> None:
+        with suppress(Exception):  # the JVM may be gone; the next start removes it
+            files, path_of = hadoop_files(self._spark.sparkContext, uri)
+            files.delete(path_of(uri), True)
+
+
+def store_at(spark: SparkSession, uri: str) -> RowStore:
+    """Returns the store at a URI."""
+    if (path := folder_of(uri)) is not None:
+        return FolderStore(path)
+    return HadoopStore(spark, uri)
+
+
+def store_of(spark: SparkSession) -> RowStore | None:
+    """Returns the store of the app that the session belongs to, if it has one."""
+    uri = spark.conf.get(SETTING, None)
+    return None if uri is None else store_at(spark, uri)
+
+
+def open_store(spark: SparkSession, uri: str) -> RowStore:
+    """Makes a store that of the session, empties it, and removes it when the process ends. Raises EngineError if
+    the driver cannot write there.
+    """
+    store = store_at(spark, uri)
+    store.clear()
+    try:
+        store.put("check", pa.table({"x": [1]}))
+    except Exception as error:
+        raise EngineError(
+            f'the store "{uri}" cannot be written: {_first_line(error)}',
+            hint="name a folder that the driver and all workers have, or a URI that Spark has the jars and keys of",
+        ) from error
+    spark.conf.set(SETTING, uri)
+    atexit.register(store.clear)
+    return store
+
+
+def folder_of(uri: str) -> Path | None:
+    """Returns the folder that a URI names; None if it is not one of a machine."""
+    split = urlsplit(uri)
+    if split.scheme in ("", "file"):
+        return Path(unquote(split.path) if split.scheme else uri).absolute()
+    return None
+
+
+def write_parquet(rows: pa.Table, path: Path) -> None:
+    """Writes rows for one read: no time is spent on size."""
+    pq.write_table(
+        rows,
+        path,
+        row_group_size=_GROUP_ROWS,
+        compression="none",
+        use_dictionary=False,
+        write_statistics=False,
+        store_schema=False,
+    )
+
+
+def _first_line(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    java = getattr(error, "java_exception", None)
+    return str(java if java is not None else error).strip().partition("\n")[0]
