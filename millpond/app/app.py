@@ -55,8 +55,9 @@ class App:
     ``path_or_sql`` is the path of a SQL file, or SQL. ``state`` is the directory that keeps everything across
     restarts; without it nothing is kept. ``master`` is the Spark master, by default this machine's cores; ``store`` is
     a folder, or a URI such as ``s3a://…``, that a cluster's executors see, and through which they get rows. Spark
-    starts when a query first needs it. ``engine`` says who evaluates the batches of running statements: with ``auto``
-    this process small ones and Spark the others, on every master; ``spark`` or ``process`` all of them.
+    starts when a query first needs it. ``spark`` is a SparkSession of the program to use in its place: it is never
+    stopped, and its settings stay as they are. ``engine`` says who evaluates the batches of running statements: with
+    ``auto`` this process small ones and Spark the others, on every master; ``spark`` or ``process`` all of them.
 
         with App("CREATE TABLE t (id INT PRIMARY KEY, name STRING)") as app:
             app.table("t").insert({"id": 1, "name": "one"})
@@ -74,6 +75,7 @@ class App:
         *,
         state: str | os.PathLike[str] | None = None,
         master: str | None = None,
+        spark: Any = None,
         store: str | None = None,
         engine: Engine = "auto",
         functions: Iterable[Callable[..., Any]] = (),
@@ -96,6 +98,8 @@ class App:
             raise InvalidOption(f'compact_after = "{compact_after}": {error}') from None
         if engine not in get_args(Engine):
             raise InvalidOption(f'engine = "{engine}": it is one of {", ".join(get_args(Engine))}')
+        if spark is not None:
+            _check_spark(spark, master)
         self._on_progress = _on_progress or (lambda progress: None)
         self._functions: dict[str, UserFunction] = {}
         self._servers: list[HttpServer] = []
@@ -104,7 +108,7 @@ class App:
             self.function(function)
         state_directory = StateDirectory(state, read_only=_read_only)
         settings = Settings(
-            master=master,
+            master=spark or master,
             store=store,
             engine=engine,
             compact_after=changes_kept,
@@ -305,3 +309,13 @@ def _read_text(path_or_sql: str | os.PathLike[str] | None) -> str | None:
         raise FileMissing(
             f'the file "{path}" cannot be read: {error}', hint="it must be UTF-8 text"
         ) from None
+
+
+def _check_spark(spark: Any, master: str | None) -> None:
+    if master is not None:
+        raise InvalidOption(
+            "spark and master are both given", hint="a session has its master: leave out master"
+        )
+    from millpond.engine.given import check_given
+
+    check_given(spark)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from millpond.app.describe import Descriptions
 from millpond.app.lifetime import Lifetime
@@ -54,7 +55,8 @@ from millpond.views.materialized_view import Views
 class Settings:
     """Contains the settings that an app was opened with."""
 
-    master: str | None
+    master: Any
+    """A Spark master, or a session that the program has made."""
     store: str | None
     engine: Engine
     compact_after: int

@@ -18,13 +18,14 @@ from millpond.types import Column, Schema, normal
 
 
 class Spark:
-    """Returns Spark's session, and runs queries in it. ``formats`` are those that the running queries need;
-    ``store`` is the app's folder that executors see, if there is one.
+    """Returns Spark's session, and runs queries in it. ``formats`` are those that the running queries need; ``master``
+    is where Spark is started, or a session that the program has made; ``store`` is the app's folder that executors see,
+    if there is one.
     """
 
     def __init__(
         self,
-        master: str | None,
+        master: Any,
         store: str | None,
         home: Path,
         clock: Clock,
@@ -42,8 +43,10 @@ class Spark:
 
     def session(self, *formats: str) -> Any:
         """Returns Spark's session, with what its ``formats`` need in addition to those of the queries."""
-        from millpond.engine.session import get_session, started
+        from millpond.engine.session import get_session, given_session, started
 
+        if not isinstance(self._master, str | None):
+            return given_session(self._master, self._formats().union(formats), self._store)
         if not started():
             self._on_status("starting Spark")
         return get_session(

@@ -60,9 +60,14 @@ def _make(archive: Path) -> None:
         options.append(f'"-XX:SharedArchiveFile={base}"')
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join([os.environ.get("SPARK_SUBMIT_OPTS", ""), *options])
     os.environ["MILLPOND_DRIVER_MEMORY"] = "1g"
-    with tempfile.TemporaryDirectory(prefix="millpond-classes-") as directory:
-        _load_classes(Path(directory))
-        code = internals.end_process(_WRITE)
+    try:
+        with tempfile.TemporaryDirectory(prefix="millpond-classes-") as directory:
+            _load_classes(Path(directory))
+            code = internals.end_process(_WRITE)
+    except BaseException:
+        internals.kill_process()  # it would write an archive of too little
+        new.unlink(missing_ok=True)
+        raise
     if code != 0 or not new.is_file():
         raise RuntimeError(f"Java wrote no archive and ended with code {code}")
     size_of(archive).unlink(missing_ok=True)

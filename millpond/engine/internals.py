@@ -5,6 +5,8 @@ No other file uses PySpark's private fields, so only this one depends on its ver
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -52,6 +54,54 @@ def end_process(seconds: float) -> int:
     gateway().shutdown()
     process.stdin.close()
     return int(process.wait(seconds))
+
+
+def kill_process() -> None:
+    """Ends the Java process that this one has started, if it runs, at once."""
+    process = getattr(gateway(), "proc", None)
+    if process is not None:
+        process.kill()
+        process.wait()
+
+
+def runs(context: SparkContext) -> bool:
+    """Returns whether a context was not stopped, and its Java process answers."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+    try:
+        return context._jsc is not None and not context._jsc.sc().isStopped()
+    except (Py4JError, OSError):
+        return False
+
+
+def has_format(session: SparkSession, name: str) -> bool:
+    """Returns whether a session can read and write a format."""
+    sources = java_of(session.sparkContext).org.apache.spark.sql.execution.datasources.DataSource
+    try:
+        sources.lookupDataSource(name, java_session(session).sessionState().conf())
+    except Exception:  # PySpark makes its own of Java's
+        return False
+    return True
+
+
+@contextmanager
+def first_active(session: SparkSession) -> Iterator[None]:
+    """Makes the session that the program has made first the active one again: PySpark makes a session active, for all
+    threads, when rows are passed to it.
+    """
+    from pyspark.sql import SparkSession
+
+    sessions = java_sessions(session)
+    before = sessions.getActiveSession()
+    try:
+        yield
+    finally:
+        SparkSession._activeSession = SparkSession._instantiatedSession
+        with suppress(Exception):  # the Java process may be gone
+            if before.isDefined():
+                sessions.setActiveSession(before.get())
+            else:
+                sessions.clearActiveSession()
 
 
 def java_of(context: SparkContext) -> Any:

@@ -21,6 +21,7 @@ from millpond.engine import internals, jvm
 from millpond.engine.archive import find_archive, java_options, make_later
 from millpond.engine.cluster import OWN, SETTINGS, is_cluster, is_here, send_package
 from millpond.engine.cluster_check import check_executors
+from millpond.engine.given import is_given, prepared, session_of
 from millpond.engine.jars import jars_of
 from millpond.engine.java import find_java, prepare_java
 from millpond.engine.row_store import SETTING, open_store
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _lock = threading.Lock()
+_ours: SparkContext | None = None
+"""The context that was started here."""
 
 _LOG_CONFIG = """\
 rootLogger.level = warn
@@ -48,10 +51,7 @@ _CLOSED_XML = "-Djavax.xml.accessExternalDTD= -Djavax.xml.accessExternalSchema="
 _CLOSED = {"spark.sql.variable.substitute": "false"}
 """Settings of every session that runs SQL: `${env:NAME}` in a text is plain text."""
 
-_BASE = {
-    "spark.app.name": "millpond",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
+_PER_SESSION = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "false",
@@ -63,6 +63,11 @@ _BASE = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
     "spark.sql.autoBroadcastJoinThreshold": "64MB",
+}
+_AT_START = {
+    "spark.app.name": "millpond",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "true",
     "spark.scheduler.mode": "FAIR",
     "spark.executor.defaultJavaOptions": _CLOSED_XML,
@@ -94,6 +99,7 @@ def get_session(
     through the ``store``, if there is one. Raises JavaMissing, ConnectorMissing, and EngineError for a cluster that
     cannot be used.
     """
+    global _ours
     needed = [kind for name, kind in spark_formats().items() if name in formats]
     with _lock:
         from pyspark.sql import SparkSession
@@ -102,6 +108,8 @@ def get_session(
             jvm.let_go()
         if started():
             session = SparkSession.builder.getOrCreate()
+            if session.sparkContext is not _ours:
+                return given_session(session, formats, store)
             for kind in needed:
                 _check(kind, session)
             return session
@@ -148,6 +156,7 @@ def get_session(
                     hint="check the address, and that its workers have room: executors ask for 1 GB and all cores",
                 ) from error
             raise
+        _ours = session.sparkContext
         internals.silence_accumulators(session.sparkContext)
         atexit.register(_stop, session)
         make_later(archive, before)
@@ -165,11 +174,26 @@ def _join_cluster(session: SparkSession, store: str | None) -> None:
         raise
 
 
+def given_session(
+    spark: SparkSession, formats: Collection[str] = (), store: str | None = None
+) -> SparkSession:
+    """Returns a session of ours beside one that the program has made, which stays as it is."""
+    if spark.sparkContext is _ours:
+        return get_session(formats=formats)
+
+    def check(own: SparkSession) -> None:
+        check_executors(own, None if store is None else open_store(own, store))
+
+    return session_of(spark, formats, _PER_SESSION | _CLOSED, check)
+
+
 def new_session(spark: SparkSession) -> SparkSession:
     """Returns a session for statements, which does not have functions that reach outside of SQL, and in which the text
     of a statement is only SQL. They are refused before Spark gets a statement; this is the second line of defence.
     """
     session = spark.newSession()
+    if is_given(spark.sparkContext):
+        prepared(session, _PER_SESSION)
     for name, value in _CLOSED.items():
         session.conf.set(name, value)
     if (store := spark.conf.get(SETTING, None)) is not None:
@@ -213,7 +237,8 @@ def is_local(spark: SparkSession) -> bool:
 def _settings(directory: Path, log_config: Path, formats: Collection[str]) -> dict[str, str]:
     cores = os.cpu_count() or 2
     return (
-        _BASE
+        _PER_SESSION
+        | _AT_START
         | {
             # A statement that uses all memory, or all of a stack, fails; it does not end the JVM of everybody else.
             "spark.executor.killOnFatalError.depth": "0",

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from millpond.engine.given import active_kept
 from millpond.engine.row_store import FolderStore, RowStore, store_of
 from millpond.engine.session import is_local
 from millpond.formats.received import no_rows
@@ -86,7 +87,8 @@ def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """
     parts = rows.combine_chunks().to_batches(max_chunksize=_rows_of_a_task(spark, rows))
     table = pa.Table.from_batches([_compact(p) for p in parts] or [no_rows(rows.schema)])
-    return spark.createDataFrame(table, schema=_columns(rows.schema))
+    with active_kept(spark):
+        return spark.createDataFrame(table, schema=_columns(rows.schema))
 
 
 def _rows_of_a_task(spark: SparkSession, rows: pa.Table) -> int:
