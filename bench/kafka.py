@@ -24,8 +24,6 @@ import pyarrow as pa
 from bench.figure import Figure
 from millpond import App
 from millpond.connectors.kafka.client import brokers
-from millpond.connectors.kafka.source import KafkaSource
-from millpond.connectors.source import Received
 from millpond.engine.session import get_session
 from tests.servers import Kafka
 
@@ -74,19 +72,9 @@ class _Bench:
 
     def figures(self) -> Iterator[Figure]:
         self._table_by_hand(SIZES[-1])  # warms the JVM, not measured
-        with _decoding() as spent:
-            ours, took = self._table()
+        ours = self._table()
         by_hand = max(self._table_by_hand(size) for size in SIZES)
         yield Figure("K1", "Kafka → table", ours, by_hand, f"foreachBatch {_BY_HAND}")
-        yield Figure(
-            "K1",
-            "Kafka → table, decoding of it",
-            spent[0] * 1000,
-            took * 1000,
-            "the whole",
-            unit="ms",
-            per="run",
-        )
         once = self._join("at-least-once")
         by_hand = max(self._join_by_hand(size) for size in SIZES)
         yield Figure("K1", "Kafka → join → Kafka", once, by_hand, f"Spark's sink {_BY_HAND}")
@@ -130,14 +118,14 @@ class _Bench:
 
     # ours
 
-    def _table(self) -> tuple[float, float]:
+    def _table(self) -> float:
         with self._app(self.trades) as app:
             began = time.perf_counter()
             app.sql("CREATE TABLE t AS SELECT trade_id, user_id, price, symbol FROM trades")
             app.drain(600)
             took = time.perf_counter() - began
             assert len(app.table("t")) == ROWS
-        return ROWS / took, took
+        return ROWS / took
 
     def _join(self, delivery: str) -> float:
         target = self._topic()
@@ -268,23 +256,3 @@ def _wait(query: Any, done: Callable[[], bool], pause: float = 0.005) -> None:
         time.sleep(pause)
         if not query.isActive:
             raise RuntimeError(str(query.exception()))
-
-
-@contextmanager
-def _decoding() -> Iterator[list[float]]:
-    """The seconds that values of messages take to become columns, meanwhile."""
-    spent = [0.0]
-    decode = KafkaSource.decode
-
-    def timed(self: KafkaSource, raw: pa.Table) -> Received:
-        began = time.perf_counter()
-        try:
-            return decode(self, raw)
-        finally:
-            spent[0] += time.perf_counter() - began
-
-    KafkaSource.decode = timed  # type: ignore[method-assign]
-    try:
-        yield spent
-    finally:
-        KafkaSource.decode = decode  # type: ignore[method-assign]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -53,3 +54,21 @@ class Changes:
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
+
+
+def together(changes: Mapping[str, Changes], others: Mapping[str, Changes]) -> dict[str, Changes]:
+    """Returns both; those of one table one after the other."""
+    made = {**others, **changes}
+    for name in changes.keys() & others.keys():
+        parts = [changes[name], others[name]]
+        numbered = any(ROW in p.rows.column_names for p in parts)
+        rows = [_numbered(p.rows) if numbered else p.rows for p in parts]
+        deleted = [p.deleted or pa.array(np.zeros(len(p), bool)) for p in parts]
+        made[name] = Changes(pa.concat_tables(rows), pa.concat_arrays(deleted))
+    return made
+
+
+def _numbered(rows: pa.Table) -> pa.Table:
+    if ROW in rows.column_names:
+        return rows
+    return rows.append_column(ROW, pa.nulls(rows.num_rows, pa.int64()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +16,10 @@ import pytest
 
 from millpond import App, Error
 from millpond.app.check import check_text, explain_text
+from millpond.changes import Offset
+from millpond.connectors.source import Source, Split, with_seq
+from millpond.engine.batch import Batch, Fitted
+from millpond.engine.carrier import Sessions
 from millpond.engine.collect import collect
 from millpond.engine.sizes import SPARK_SECONDS, TARGET, BatchSize
 from millpond.engine.staged import Staged, staging_folder, to_frame
@@ -130,15 +135,12 @@ def test_explain_names_the_engine(engine: Engine, line: str) -> None:
 
 @pytest.mark.slow
 def test_explain_of_a_topic() -> None:
-    """Its messages are decoded by the driver."""
+    """The rule is that of every stream."""
     declared = (
         "CREATE STREAM k (x INT) WITH ('connector' = 'kafka://topic', 'bootstrap.servers' = 'localhost:1');"
     )
     for own, line in (
-        (
-            "",
-            "batch stage: in process up to 10,000 rows and 16 MB, else by Spark; on a local master all in process",
-        ),
+        ("", "batch stage: in process up to 10,000 rows and 16 MB, else by Spark"),
         (" WITH ('engine' = 'spark')", "batch stage: by Spark (engine = spark)"),
     ):
         text = check_text(f"{declared} CREATE TABLE t{own} AS SELECT x FROM k")
@@ -254,6 +256,38 @@ def test_staged_rows_are_the_same(spark: SparkSession) -> None:
         == list(map(repr, rows.to_pylist()))
     )
     staged.close()
+
+
+class Given(Source):
+    """Rows of this process, which are staged for Spark."""
+
+    kind = "given"
+    schemes = ("given",)
+    staged = True
+    rows = pa.table({"id": pa.array(range(6_000), pa.int64()), "more": pa.array([2] * 6_000, pa.int64())})
+
+    def schema(self) -> Schema:
+        return parse_columns("id BIGINT, more BIGINT")
+
+    def latest(self, start: Offset | None) -> Offset:
+        return {"at": 1}
+
+    def splits(self, start: Offset | None, end: Offset) -> list[Split]:
+        return [Split(self.rows.num_rows, None)]
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        return (with_seq(b, 0) for b in self.rows.to_batches())
+
+
+def test_what_is_staged_of_a_batch_is_removed(spark: SparkSession) -> None:
+    staged = staging_folder(spark)
+    before = set(staged.iterdir()) if staged.exists() else set()
+    source = Given("given://", {}, None)
+    batch = Batch(source, None, {"at": 1}, carrier=Sessions(source, lambda: spark), shared=True)
+    frames = [b.frame for b in (batch, Fitted(batch, parse_columns("id BIGINT")))]
+    assert [f.count() for f in frames] == [6_000, 6_000] and len(set(staged.iterdir()) - before) == 2
+    batch.close()
+    assert not set(staged.iterdir()) - before
 
 
 def test_shipped_rows_are_the_same(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

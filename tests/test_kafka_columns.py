@@ -9,14 +9,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from millpond import App
 from millpond.app.check import check_text
 from millpond.connectors.kafka.source import KafkaSource
-from millpond.engine.batch import Batch
-from millpond.engine.carrier import Sessions
-from millpond.engine.staged import staging_folder
 from millpond.errors import BadData
 from millpond.formats.messages.json import JsonMessages
 from millpond.journal.catalog import Entry
@@ -224,21 +220,6 @@ def test_fields_up_to_a_limit_become_columns(caplog: pytest.LogCaptureFixture) -
     rows = source.decode(messages(f'{{"id": 1, {many}}}'))
     assert rows.rows.num_rows == 1 and len(source.schema()) == 7
     assert "more than 1000 fields" in caplog.text
-
-
-def test_what_is_staged_of_a_batch_is_removed(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = topic_of(ID)
-    raw = messages(*['{"id": 1, "more": 2}'] * 6_000)
-    monkeypatch.setattr(source, "fetch", lambda start, end: raw)
-    staged = staging_folder(spark)
-    before = set(staged.iterdir()) if staged.exists() else set()
-    batch = Batch(source, {"0": 0}, {"0": 1}, carrier=Sessions(source, lambda: spark), shared=True)
-    fitted = batch.fitting(source.schema())
-    narrow = Schema(tuple(c for c in source.schema() if c.name != "more"))
-    frames = [b.frame for b in (fitted, batch.fitting(narrow))]
-    assert [f.count() for f in frames] == [6_000, 6_000] and len(set(staged.iterdir()) - before) == 2
-    batch.close()
-    assert not set(staged.iterdir()) - before
 
 
 def test_new_fields_of_envelopes() -> None:

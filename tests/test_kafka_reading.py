@@ -40,13 +40,14 @@ def mixed(kafka: Kafka, topic: str) -> None:
 
     producer = Producer({"bootstrap.servers": kafka.brokers, "transactional.id": topic})
     producer.init_transactions(60)
+    now = round(time.time() * 1000) - 60_000
     for number, keep in enumerate((True, False, True, False)):
         producer.begin_transaction()
         for i in range(30):
             headers: Any = [("a", b"1"), ("a", None), ("é", b"\xff")] if i % 3 == 0 else None
             value = None if i % 7 == 6 else b"" if i == 1 else b'{"id": %d}' % (number * 100 + i)
             key = None if i % 5 == 4 else b"" if i == 2 else b"k%d" % i
-            producer.produce(topic, value, key, partition=i % 2, headers=headers, timestamp=1_000 + i)
+            producer.produce(topic, value, key, partition=i % 2, headers=headers, timestamp=now + i)
         producer.flush()
         producer.commit_transaction(60) if keep else producer.abort_transaction(60)
 

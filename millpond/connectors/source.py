@@ -14,9 +14,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.changes import Offset
@@ -115,6 +116,13 @@ class Source(ABC):
         return
 
 
+class Order(Protocol):
+    """Numbers messages, the same wherever they are read. Picklable."""
+
+    def __call__(self, raw: pa.Table) -> npt.NDArray[np.int64]:
+        """Returns the sequence number of each message, whichever of a range they are."""
+
+
 class NativeSource(Source):
     """Describes a source that a Spark format reads. ``decode`` decodes what Spark returns, here or on the executors."""
 
@@ -141,8 +149,16 @@ class NativeSource(Source):
         """Reads what lies between two offsets in this process, without Spark, in the form that Spark returns."""
 
     @abstractmethod
+    def order(self, start: Offset | None, end: Offset, raw: pa.Table | None = None) -> Order:
+        """Returns the order of the messages between two offsets; ``raw`` are these messages, if they were read."""
+
+    @abstractmethod
     def decode(self, raw: pa.Table) -> Received:
-        """Decodes the rows of what Spark returns, in their order."""
+        """Decodes messages; places are their indexes. New fields of them become columns, of the result too."""
+
+    @abstractmethod
+    def decode_known(self, raw: pa.Table) -> tuple[Received, bool]:
+        """Decodes messages to the columns of ``schema()``; also returns whether ``decode`` would find new ones."""
 
     @abstractmethod
     def first_seq(self, start: Offset | None) -> int:

@@ -9,19 +9,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millpond.changes import Offset
 from millpond.connectors import abilities
 from millpond.connectors.source import BYTES_OF_A_ROW, SEQ, NativeSource, Source, Split
 from millpond.engine.carrier import Sessions
-from millpond.engine.collect import collect
+from millpond.engine.messages import Messages, fitted
 from millpond.engine.reader import read_range
-from millpond.engine.session import is_local
 from millpond.engine.staged import SHIPPED, Staged, goes_through_files
-from millpond.engine_rule import SMALL_ROWS
 from millpond.errors import Error
-from millpond.formats.received import Received, none_rejected
+from millpond.formats.received import none_rejected
 from millpond.types import Schema, quote
 
 if TYPE_CHECKING:
@@ -52,6 +49,11 @@ class Batch:
         self.start = start
         self.end = end
         self.carrier = carrier
+        self._messages = (
+            Messages(source, start, end, self.spark, self.on_spark)
+            if isinstance(source, NativeSource)
+            else None
+        )
         self._shared = shared
         self.sifted: tuple[pa.Table, pa.Table] | None = None
         """Its rows and its error records, if it was read here because some records cannot be read."""
@@ -113,8 +115,8 @@ class Batch:
 
     def read(self) -> pa.Table:
         """Returns all rows with ``_seq``, read here, however many."""
-        if isinstance(self.source, NativeSource):
-            return self._decoded
+        if self._messages is not None:
+            return self._messages.rows
         if self.sifted is not None:
             return self.sifted[0]
         batches = [batch for split in self._splits for batch in self.source.read(split)]
@@ -143,45 +145,34 @@ class Batch:
             return None  # whoever reads the rows gets the error
         return None if None in sizes else sum(s for s in sizes if s is not None)
 
-    @cached_property
-    def _received(self) -> Received:
-        """Decodes the messages here: few are read here too, many by Spark. How many bytes they have is not known
-        before they are read.
-        """
-        assert isinstance(self.source, NativeSource)
-        if self.size is not None and self.size <= SMALL_ROWS:
-            return self.source.decode(self.source.fetch(self.start, self.end))
-        return self.source.decode(collect(self._read_frame))
-
-    @cached_property
+    @property
     def columns(self) -> Schema | None:
         """Returns the columns that its source has by now, if new ones may appear."""
-        if isinstance(self.source, NativeSource):
-            _ = self._received
+        if self._messages is not None:
+            self._messages.look(self.size)
         elif abilities.drifts(self.source):
             abilities.notice(self.source, self._splits)
         else:
             return None
         return self.source.schema()
 
+    def read_here(self) -> None:
+        """Reads its messages here, so that their new fields are columns. Called when it raised Drifted."""
+        assert self._messages is not None
+        self._messages.notice()
+        self.close()
+        for made in ("rows", "frame", "rejected"):
+            self.__dict__.pop(made, None)
+
     def fitting(self, schema: Schema) -> Batch:
         """Returns the batch with these columns of its source: others are left out, missing ones are NULL."""
         names = schema.names
-        if isinstance(self.source, NativeSource):
-            names = tuple(self._received.rows.schema.names)
+        if self._messages is not None:
+            self._messages.look(self.size)
+            names = self._messages.names
         elif abilities.drifts(self.source):
             names = self.source.schema().names
         return self if names == schema.names else Fitted(self, schema)
-
-    @cached_property
-    def _decoded(self) -> pa.Table:
-        rows, places, _ = self._received
-        return pa.Table.from_batches([rows]).append_column(SEQ, pc.add(places, self._first_seq))
-
-    @property
-    def _first_seq(self) -> int:
-        assert isinstance(self.source, NativeSource)
-        return self.source.first_seq(self.start)
 
     def sift(self) -> bool:
         """Reads it here, with error records for records that cannot be read; returns whether there are any, if this was
@@ -207,14 +198,12 @@ class Batch:
 
     @cached_property
     def rejected(self) -> pa.Table | None:
-        """Returns records that could not be read, as ``seq``, ``reason`` and ``value``."""
+        """Returns records that could not be read, as ``seq``, ``reason`` and ``value``. Asked for after its rows were
+        read it costs less. May raise Drifted.
+        """
         if self.sifted is not None:
             return self.sifted[1].rename_columns(["seq", "reason", "value"])
-        if not isinstance(self.source, NativeSource) or not self._received.rejected.num_rows:
-            return None
-        rejected = self._received.rejected
-        seq = pc.add(rejected["place"], self._first_seq)
-        return rejected.set_column(0, "seq", seq)
+        return self._messages.rejected if self._messages is not None else None
 
     @property
     def _read_frame(self) -> DataFrame:
@@ -241,10 +230,10 @@ class Batch:
 
     @property
     def is_here(self) -> bool:
-        """Returns whether its rows are in this process in any case, and the executors are this process too: they are
-        then evaluated here, unless the statement sets an engine.
+        """Returns whether its rows are in this process in any case: they are then evaluated here, unless the statement
+        sets an engine.
         """
-        return isinstance(self.source, NativeSource) and is_local(self.spark())
+        return False
 
     @property
     def cheap(self) -> bool:
@@ -255,11 +244,11 @@ class Batch:
 
     @property
     def _is_made_here(self) -> bool:
-        """Returns whether the rows are made in this process, from messages or from records that can be read."""
-        return isinstance(self.source, NativeSource) or self.sifted is not None
+        """Returns whether the rows are made in this process, from records that can be read."""
+        return self.sifted is not None
 
     def _frame_of_source(self) -> DataFrame:
-        return self._read_frame
+        return self._read_frame if self._messages is None else self._messages.frame
 
     def close(self) -> None:
         """Releases the rows that Spark caches or that are staged for it, also those of batches fitted from it."""
@@ -267,6 +256,8 @@ class Batch:
             self._kept.pop().unpersist()
         while self._staged:
             self._staged.pop().close()
+        if self._messages is not None:
+            self._messages.close()
 
 
 class Fitted(Batch):
@@ -287,6 +278,8 @@ class Fitted(Batch):
         return pa.table([*arrays, rows[SEQ]], names=[*self._schema.names, SEQ])
 
     def _frame_of_source(self) -> DataFrame:
+        if self._messages is not None:
+            return fitted(self._messages.frame, self._schema)
         return self._read_frame.select(*(quote(name) for name in (*self._schema.names, SEQ)))
 
     def sift(self) -> bool:
@@ -305,6 +298,7 @@ class Part(Batch):
         self._rows = rows
         self._spark = spark
         self.high = high
+        self._messages = None
         self._kept = []
         self._staged = []
 

@@ -16,6 +16,7 @@ from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.engine.batch import Batch, Divide
 from millpond.engine.failures import explain
+from millpond.engine.messages import Drifted
 from millpond.engine.states import State, moved
 from millpond.engine_rule import ENGINES
 from millpond.errors import Error, TopicReplaced, without_passwords
@@ -176,6 +177,10 @@ class Pipeline:
                         self.rows_out += self.statement.apply(part, position)
                 except Divide:
                     parts += reversed(part.halves() or ())
+                    continue
+                except Drifted:
+                    part.read_here()
+                    parts.append(part)
                     continue
                 except Exception as error:
                     self._go_to_position()

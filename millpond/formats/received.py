@@ -30,6 +30,11 @@ class Received(NamedTuple):
         rejected = self.rejected.set_column(0, "place", pc.add(self.rejected["place"], first))
         return Received(self.rows, pc.add(self.places, first), rejected)
 
+    def numbered(self, numbers: pa.Array) -> Received:
+        """Returns it with the number of each place in place of it."""
+        rejected = self.rejected.set_column(0, "place", numbers.take(self.rejected["place"].combine_chunks()))
+        return Received(self.rows, numbers.take(self.places), rejected)
+
 
 class RejectedRecord(NamedTuple):
     """Describes a record that cannot be read; ``place`` is its number among those of its part."""

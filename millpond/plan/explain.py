@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from millpond.connectors.sink import find_sink
-from millpond.connectors.source import NativeSource, find_source
 from millpond.engine_rule import Engine, EngineRule
 from millpond.errors import without_passwords
 from millpond.plan.plans import BatchPlan, FoldPlan, GroupsPlan, JoinPlan, LoadPlan, PipelinePlan, ViewPlan
@@ -180,9 +179,7 @@ def _batch(batch: BatchPlan, ways: Ways, rule: EngineRule) -> Iterator[str]:
             )
     who, why = ways.way(batch.query)
     if who == "duckdb":
-        decoded = relation.uri is not None and issubclass(find_source(relation.uri), NativeSource)
-        here = "; on a local master all in process" if decoded and rule.engine == "auto" else ""
-        yield f"batch stage: {rule}{here}"
+        yield f"batch stage: {rule}"
     elif rule.engine == "process":
         yield f"batch stage: refused, only Spark can evaluate it ({why}), and the engine is 'process'"
     else:

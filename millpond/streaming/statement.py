@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.changes import ROW, Changes, Position
+from millpond.changes import Changes, Position, together
 from millpond.connectors.source import SEQ
 from millpond.errors import BadData, DataError, QueryFailed, without_passwords
 from millpond.plan.plans import PipelinePlan
@@ -187,13 +186,17 @@ class RunningStatement(ABC):
                 raise
             whole, matched = batch, self._match(batch, snapshots)
         batch, records = matched.batch, self._records(matched.rejected, matched.why)
-        if whole.rejected is not None:
-            records = pa.concat_tables([records, self._message_records(whole.rejected)])
         tries = 0
+
+        def other_changes() -> Mapping[str, Changes]:
+            """Returns what is committed with the results. Messages that executors could not decode are known then."""
+            return together(
+                more, {**matched.changes, **self._errors(self._with_messages(records, whole.rejected))}
+            )
+
         while True:
             try:
-                other_changes = {**matched.changes, **self._errors(records)}
-                count = self._run(batch, snapshots, position, together(more, other_changes))
+                count = self._run(batch, snapshots, position, other_changes)
             except DataError as error:
                 tries += 1
                 if self.plan.on_error == "fail" or tries >= _TRIES:
@@ -205,7 +208,7 @@ class RunningStatement(ABC):
                 records = pa.concat_tables([records, failed])
             else:
                 matched.after()
-                self.errors += records.num_rows
+                self.errors += self._with_messages(records, whole.rejected).num_rows
                 if self.misses is not None:
                     self.misses += matched.missed
                 return count
@@ -229,23 +232,27 @@ class RunningStatement(ABC):
         batch: Batch,
         snapshots: StoreSnapshot,
         position: Position | None,
-        more: Mapping[str, Changes] = NO_MORE,
+        more: Callable[[], Mapping[str, Changes]],
     ) -> int:
-        """Applies a batch and the position, in one commit with ``more``."""
+        """Applies a batch and the position, in one commit with ``more``, which is asked for after the evaluation."""
         rows = self.evaluate(batch, snapshots)
+        changes = more()
         with self.turn.taken():
-            self._more = more
+            self._more = changes
             try:
                 return self.commit(rows, position)
             finally:
                 self._more = NO_MORE
 
-    def _message_records(self, rejected: pa.Table) -> pa.Table:
-        """Returns error records of messages or records that could not be read."""
+    def _with_messages(self, records: pa.Table, rejected: pa.Table | None) -> pa.Table:
+        """Returns error records with those of messages or records that could not be read."""
+        if rejected is None:
+            return records
         if self.plan.on_error == "fail":
             raise BadData(f"a record cannot be decoded: {rejected['reason'][0].as_py()}")
         stream = without_passwords(self.plan.batch.stream.relation.name)
-        return message_records(self.plan.name, stream, rejected, self._error_schema, self.stages.clock.now())
+        schema, now = self._error_schema, self.stages.clock.now()
+        return pa.concat_tables([records, message_records(self.plan.name, stream, rejected, schema, now)])
 
     def _records(self, rejected: pa.Table | None, why: pa.ChunkedArray | None) -> pa.Table:
         """Returns error records of rows of the stream."""
@@ -305,7 +312,8 @@ class RunningStatement(ABC):
         if error is not None:
             batch, failed = self._separate_errors(batch, batch, snapshots, error)
             records = pa.concat_tables([records, failed])
-        self._run(batch, snapshots, None, {**matched.changes, self.plan.errors: renewed(table, records)})
+        changes = {**matched.changes, self.plan.errors: renewed(table, records)}
+        self._run(batch, snapshots, None, lambda: changes)
         matched.after()
         self.errors -= table.num_rows - records.num_rows
         return int(table.num_rows - records.num_rows)
@@ -377,21 +385,3 @@ def without_poison(
 def high_of(rows: pa.Table) -> int | None:
     high = (rows.schema.metadata or {}).get(_HIGH)
     return int(high) if high is not None else None
-
-
-def together(changes: Mapping[str, Changes], others: Mapping[str, Changes]) -> dict[str, Changes]:
-    """Returns both; those of one table one after the other."""
-    made = {**others, **changes}
-    for name in changes.keys() & others.keys():
-        parts = [changes[name], others[name]]
-        numbered = any(ROW in p.rows.column_names for p in parts)
-        rows = [_numbered(p.rows) if numbered else p.rows for p in parts]
-        deleted = [p.deleted or pa.array(np.zeros(len(p), bool)) for p in parts]
-        made[name] = Changes(pa.concat_tables(rows), pa.concat_arrays(deleted))
-    return made
-
-
-def _numbered(rows: pa.Table) -> pa.Table:
-    if ROW in rows.column_names:
-        return rows
-    return rows.append_column(ROW, pa.nulls(rows.num_rows, pa.int64()))

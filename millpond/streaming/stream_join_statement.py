@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millpond.changes import Changes, Position
+from millpond.changes import Changes, Position, together
 from millpond.plan.pipeline import plan_sides
 from millpond.plan.plans import BatchPlan, GroupsPlan, JoinedStreamPlan, JoinPlan
 from millpond.query.evaluate import Evaluator
 from millpond.store.snapshot import StoreSnapshot
-from millpond.streaming.statement import NO_MORE, RunningStatement, high_of, together
+from millpond.streaming.statement import NO_MORE, RunningStatement, high_of
 from millpond.streaming.stream_join import JoinState, Taken
 
 if TYPE_CHECKING:
@@ -160,11 +160,12 @@ class JoinedStream(RunningStatement):
         batch: Batch,
         snapshots: StoreSnapshot,
         position: Position | None,
-        more: Mapping[str, Changes] = NO_MORE,
+        more: Callable[[], Mapping[str, Changes]],
     ) -> int:
         rows = self.evaluate(batch, snapshots)
+        changes = more()
         with self.joins.lock:
-            self._more = more
+            self._more = changes
             try:
                 return self.commit(rows, position)
             finally:

@@ -1,26 +1,47 @@
-"""Orders what Spark reads from a topic, and adds the hidden columns to the decoded rows."""
+"""Adds the hidden columns of messages to the decoded rows."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
 
-from millpond.formats.keys import Keys
-from millpond.formats.messages.base import Events
+from millpond.connectors.kafka.consumer import HEADERS
+from millpond.connectors.source import DELETED
+from millpond.formats.keys import Keys, KeyTexts
+from millpond.formats.messages.base import Events, Messages
 from millpond.formats.received import Received, rejected_table
-from millpond.types import Schema, whole
+from millpond.types import TIMESTAMP, Column, Schema, whole
 
 _PARTS = ("key", "partition", "offset", "timestamp", "headers")
 
 
-def in_order(raw: pa.Table) -> pa.Table:
-    """Sorts by the times of the messages, within a partition by their offsets."""
-    return raw.sort_by(
-        [("timestamp", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
-    ).combine_chunks()
+def hidden_columns(key_format: str) -> tuple[Column, ...]:
+    """Returns the columns that messages have in addition to those of their values."""
+    key = pa.binary() if key_format == "raw" else pa.string()
+    return (
+        Column("_key", key, hidden=True),
+        Column("_partition", pa.int32(), hidden=True),
+        Column("_offset", pa.int64(), hidden=True),
+        Column("_timestamp", TIMESTAMP, hidden=True),
+        Column("_headers", HEADERS, hidden=True),
+        Column(DELETED, pa.bool_(), hidden=True),
+    )
 
 
-def without(events: Events, keys: Keys) -> Events:
+def decoded(
+    raw: pa.Table, decoder: Messages, key_texts: KeyTexts | None, hidden: tuple[Column, ...]
+) -> tuple[Received, Schema]:
+    """Returns the rows of messages, and their fields that are no columns."""
+    values = _as_type(raw["value"], pa.binary())
+    events, fresh = decoder.events(values), decoder.fresh(values)
+    if key_texts is not None:
+        keys = key_texts.decode(_as_type(raw["key"], pa.binary()))
+        raw = raw.set_column(raw.schema.get_field_index("key"), "key", keys.texts)
+        events = _without(events, keys)
+    return _received(raw, values, events, Schema((*decoder.schema, *hidden))), fresh
+
+
+def _without(events: Events, keys: Keys) -> Events:
     """Returns the events without those of messages whose keys cannot be decoded."""
     known = set(events.bad)
     fresh = [(b, r) for b, r in zip(keys.bad, keys.reasons, strict=True) if b not in known]
@@ -33,7 +54,7 @@ def without(events: Events, keys: Keys) -> Events:
     )
 
 
-def received(raw: pa.Table, values: pa.Array, events: Events, columns: Schema) -> Received:
+def _received(raw: pa.Table, values: pa.Array, events: Events, columns: Schema) -> Received:
     """Returns the events with the hidden columns of their messages, which are the last of ``columns``."""
     places = events.places
     every = len(places) == raw.num_rows and np.array_equal(np.asarray(places), np.arange(raw.num_rows))
@@ -41,20 +62,20 @@ def received(raw: pa.Table, values: pa.Array, events: Events, columns: Schema) -
     arrays = [*events.rows.columns]
     for name in _PARTS:
         dtype = columns.columns[len(arrays)].type
-        arrays.append(_key(good[name], dtype) if name == "key" else as_type(good[name], dtype))
+        arrays.append(_key(good[name], dtype) if name == "key" else _as_type(good[name], dtype))
     batch = pa.RecordBatch.from_arrays([*arrays, events.ended], schema=columns.arrow())
     bad = values.take(pa.array(events.bad, pa.int64())).to_pylist()
     return Received(batch, places, rejected_table(events.bad, events.reasons, bad))
 
 
-def as_type(column: pa.ChunkedArray, dtype: pa.DataType | None) -> pa.Array:
+def _as_type(column: pa.ChunkedArray, dtype: pa.DataType | None) -> pa.Array:
     """Returns a column in one chunk, of a type."""
     return whole(column).cast(dtype)
 
 
 def _key(column: pa.ChunkedArray, dtype: pa.DataType | None) -> pa.Array:
     """Returns the keys; bytes that are not text are shown as such."""
-    keys = as_type(column, pa.binary())
+    keys = _as_type(column, pa.binary())
     if dtype == pa.binary():
         return keys
     try:

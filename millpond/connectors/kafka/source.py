@@ -1,7 +1,7 @@
 """Reads Kafka with Spark's connector: ``kafka://topic``, ``kafka://host:9092/topic``.
 
 An offset is the next offset of each partition, and the identity of the topic. Rows are in the order of their partition,
-and across partitions in that of their timestamps.
+and across partitions in that of their timestamps if they are few: see ``order.py``.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ import pyarrow as pa
 from millpond.changes import Offset
 from millpond.connectors.abilities import Follows, Keyed, MessageLog, Steps
 from millpond.connectors.kafka.client import Brokers, brokers
-from millpond.connectors.kafka.consumer import HEADERS, TopicReader
+from millpond.connectors.kafka.consumer import TopicReader
 from millpond.connectors.kafka.decoding_sql import decoding_sql
 from millpond.connectors.kafka.formats import ValueFormat, key_texts
-from millpond.connectors.kafka.message_columns import as_type, in_order, received, without
+from millpond.connectors.kafka.message_columns import decoded, hidden_columns
 from millpond.connectors.kafka.offsets import ID, places_in, same_topic
 from millpond.connectors.kafka.options import SOURCE_OPTIONS, default_of, number, parts_of, patience_of
+from millpond.connectors.kafka.order import Order
 from millpond.connectors.kafka.settings import CLIENT_SETTINGS
 from millpond.connectors.kafka.spark import reading_settings
-from millpond.connectors.source import DELETED, NativeSource, Split
+from millpond.connectors.source import NativeSource, Split
 from millpond.errors import (
     ConfigurationIssue,
     Error,
@@ -41,7 +42,7 @@ from millpond.formats.messages.base import SAMPLE, Messages
 from millpond.formats.received import Received
 from millpond.options import Option, Setting, read_options
 from millpond.retry import AGAIN, Patience
-from millpond.types import Column, Schema, type_name
+from millpond.types import Schema, type_name
 
 log = logging.getLogger("millpond")
 MOST_COLUMNS = 1_000
@@ -81,6 +82,7 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         self.declared = Schema(visible) if visible else None
         self.value_format = ValueFormat(self.topic, self.values)
         self._key_texts = key_texts(self.values)
+        self._hidden = hidden_columns(self.values["key.format"])
         self._messages: Messages | None = None
         self._read_id = ""
         self._first_keys: str | None = None
@@ -141,18 +143,6 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         return Schema((*self._decoder.schema, *self._hidden))
 
     @property
-    def _hidden(self) -> tuple[Column, ...]:
-        key = pa.binary() if self.values["key.format"] == "raw" else pa.string()
-        return (
-            Column("_key", key, hidden=True),
-            Column("_partition", pa.int32(), hidden=True),
-            Column("_offset", pa.int64(), hidden=True),
-            Column("_timestamp", pa.timestamp("us", "UTC"), hidden=True),
-            Column("_headers", HEADERS, hidden=True),
-            Column(DELETED, pa.bool_(), hidden=True),
-        )
-
-    @property
     def _decoder(self) -> Messages:
         if self._messages is None:
             if self.declared is None and self.found is None:
@@ -189,22 +179,22 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
             hint="declare the columns, or wait for the first record with 'topic.wait.timeout' = '60s'",
         )
 
+    def _new(self, fresh: Schema) -> Schema:
+        """Returns those of the fields that become columns. A field that is NULL everywhere has no type yet."""
+        known = self.found
+        typed = [c for c in fresh if c.type != pa.null() and known is not None and c.name not in known]
+        if len(known or ()) + len(typed) <= MOST_COLUMNS:
+            return Schema(tuple(typed))
+        log.warning('topic "%s" has more than %s fields: new ones are left out', self.topic, MOST_COLUMNS)
+        return Schema(())
+
     def _widen(self, fresh: Schema) -> None:
-        """Adds new columns. A field that is NULL everywhere has no type yet."""
         with _WIDENING:
-            known = self.found
-            assert known is not None
-            typed = tuple(c for c in fresh if c.type != pa.null() and c.name not in known)
-            if not typed:
+            if not len(settled := settle_schema(self._new(fresh))):
                 return
-            if len(known) + len(typed) > MOST_COLUMNS:
-                log.warning(
-                    'topic "%s" has more than %s fields: new ones are left out', self.topic, MOST_COLUMNS
-                )
-                return
-            for column in (settled := settle_schema(Schema(typed))):
+            for column in settled:
                 log.info('topic "%s" has a new field: %s %s', self.topic, column.name, type_name(column.type))
-            self.found, self._messages = Schema((*known, *settled)), None
+            self.found, self._messages = Schema((*(self.found or ()), *settled)), None
 
     # the topic
 
@@ -248,9 +238,7 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         return self._reader.poll(start, self.latest)
 
     def fetch(self, start: Offset | None, end: Offset) -> pa.Table:
-        begin = self._begin(start, end)
-        wanted = {int(p): (begin[p], end[p]) for p in begin if end[p] > begin[p]}
-        return self._reader.read(self._brokers, self.topic, wanted)
+        return self._reader.read(self._brokers, self.topic, self._ranges(start, end))
 
     def close(self) -> None:
         self._reader.close()
@@ -265,9 +253,12 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         begins = self._brokers.begins(self.topic, [int(p) for p in places_in(end)])
         return {str(p): begin for p, begin in begins.items()}
 
-    def splits(self, start: Offset | None, end: Offset) -> list[Split]:
+    def _ranges(self, start: Offset | None, end: Offset) -> dict[int, tuple[int, int]]:
         begin = self._begin(start, end)
-        return [Split(end[p] - begin[p], None) for p in begin if end[p] > begin[p]]
+        return {int(p): (begin[p], end[p]) for p in begin if end[p] > begin[p]}
+
+    def splits(self, start: Offset | None, end: Offset) -> list[Split]:
+        return [Split(until - begin, None) for begin, until in self._ranges(start, end).values()]
 
     def clip(self, start: Offset | None, end: Offset, rows: int) -> Offset:
         begin = self._begin(start, end)
@@ -367,20 +358,25 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
     def first_seq(self, start: Offset | None) -> int:
         return sum(places_in(start).values()) if start else 0
 
+    def order(self, start: Offset | None, end: Offset, raw: pa.Table | None = None) -> Order:
+        order = Order(self.first_seq(start), self._ranges(start, end))
+        if not order.wants_times:
+            return order
+        return order.by_times(self.fetch(start, end) if raw is None else raw)
+
     def decode(self, raw: pa.Table) -> Received:
-        raw = in_order(raw)
-        values = as_type(raw["value"], pa.binary())
         decoder = self._decoder
-        events = decoder.events(values)
-        if len(fresh := decoder.fresh(values)):
+        found, fresh = self._decode(raw, decoder)
+        if len(fresh):
             self._widen(fresh)
-            if (wider := self._decoder) is not decoder:
-                decoder, events = wider, wider.events(values)
-        if self._key_texts is not None:
-            keys = self._key_texts.decode(as_type(raw["key"], pa.binary()))
-            raw = raw.set_column(raw.schema.get_field_index("key"), "key", keys.texts)
-            events = without(events, keys)
-        return received(raw, values, events, Schema((*decoder.schema, *self._hidden)))
+        return found if self._decoder is decoder else self._decode(raw, self._decoder)[0]
+
+    def decode_known(self, raw: pa.Table) -> tuple[Received, bool]:
+        found, fresh = self._decode(raw, self._decoder)
+        return found, len(fresh) > 0 and len(self._new(fresh)) > 0
+
+    def _decode(self, raw: pa.Table, decoder: Messages) -> tuple[Received, Schema]:
+        return decoded(raw, decoder, self._key_texts, self._hidden)
 
 
 class _Restart(TopicReplaced):

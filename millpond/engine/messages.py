@@ -1,0 +1,243 @@
+"""Decodes the messages of a range that a Spark format reads: in this process, or on Spark's executors.
+
+On executors the rows of messages that can be decoded are the frame. Each task reports, by an accumulator, whether it
+has met others: then a second job collects these. A task that runs twice reports twice, which does no harm.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.changes import Offset
+from millpond.connectors.source import SEQ, NativeSource, Order
+from millpond.engine.collect import collect
+from millpond.engine.reader import read_range
+from millpond.engine_rule import SMALL_ROWS
+from millpond.formats.received import Received
+from millpond.types import Schema, quote, type_name
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.accumulators import Accumulator
+    from pyspark.sql import DataFrame, SparkSession
+
+_REJECTED = pa.schema([("seq", pa.int64()), ("reason", pa.string()), ("value", pa.string())])
+_numbers = itertools.count(1)
+_lock = threading.Lock()
+_reports: list[tuple[SparkContext, Accumulator[Any]]] = []
+
+
+class Drifted(Exception):
+    """Requests that a batch is applied again: its messages have new fields, which became known on the way."""
+
+
+class Report(NamedTuple):
+    """Says what a task has met: how many messages that cannot be decoded, and whether there are new fields."""
+
+    rejected: int
+    drifts: bool
+
+
+Reported = dict[int, dict[int, Report]]
+
+
+class _Reports:
+    """Joins the reports of tasks, by the number of the range and of the task, as an AccumulatorParam of Spark."""
+
+    def zero(self, value: Reported) -> Reported:
+        return {}
+
+    def addInPlace(self, value1: Reported, value2: Reported) -> Reported:
+        with _lock:
+            for number, tasks in value2.items():
+                value1.setdefault(number, {}).update(tasks)
+        return value1
+
+
+def _reports_of(spark: SparkSession) -> Accumulator[Any]:
+    """Returns the reports of all tasks: one for every context, as Spark never forgets one."""
+    context = spark.sparkContext
+    with _lock:
+        for known, reports in _reports:
+            if known is context:
+                return reports
+    made: Accumulator[Any] = context.accumulator({}, _Reports())  # type: ignore[arg-type]
+    with _lock:
+        _reports[:] = [(context, made)]
+    return made
+
+
+class Decoder:
+    """Decodes on an executor. Picklable."""
+
+    def __init__(self, source: NativeSource, order: Order, number: int, reports: Accumulator[Any]):
+        self._source = source
+        self._order = order
+        self._number = number
+        self._reports = reports
+
+    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yields the rows with ``_seq``. Reports if it was read to the end."""
+        rejected, drifting = 0, False
+        for received, drifts in self._decoded(batches):
+            rejected, drifting = rejected + received.rejected.num_rows, drifting or drifts
+            yield received.rows.append_column(pa.field(SEQ, pa.int64()), received.places)
+        self._reports.add({self._number: {_task(): Report(rejected, drifting)}})
+
+    def rejected(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yields the messages that cannot be decoded."""
+        for received, _ in self._decoded(batches):
+            yield from received.rejected.rename_columns(_REJECTED.names).combine_chunks().to_batches()
+
+    def _decoded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Received, bool]]:
+        for batch in batches:
+            raw = pa.Table.from_batches([batch])
+            received, drifts = self._source.decode_known(raw)
+            yield received.numbered(pa.array(self._order(raw))), drifts
+
+
+def _task() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return context.partitionId() if context is not None else 0
+
+
+class Messages:
+    """Represents the messages of a range. Statements at the same offset share it.
+
+    If new fields become columns, few messages are decoded here before anything else. New fields of many are found while
+    they are decoded, on executors or here: Drifted says so, and after ``notice`` they are columns.
+    """
+
+    def __init__(
+        self,
+        source: NativeSource,
+        start: Offset | None,
+        end: Offset,
+        spark: Callable[[], SparkSession],
+        on_spark: Callable[[Callable[[], pa.Table]], pa.Table],
+    ):
+        self._source = source
+        self._start = start
+        self._end = end
+        self._spark = spark
+        self._on_spark = on_spark
+        self._noticed = False
+        self._number = next(_numbers)
+
+    def look(self, size: int | None) -> None:
+        """Finds new fields of so many messages, if they are few."""
+        if self._source.guesses and size is not None and size <= SMALL_ROWS and not self._noticed:
+            self.notice()
+
+    def notice(self) -> None:
+        """Decodes all here, so that new fields are columns, on executors too."""
+        self._noticed = True
+        _ = self.received
+        for made in ("_copy", "_decoder", "frame"):
+            self.__dict__.pop(made, None)
+
+    @cached_property
+    def received(self) -> Received:
+        """Returns the rows that are decoded here, with their sequence numbers as places."""
+        source = self._source
+        raw = source.fetch(self._start, self._end)
+        numbers = source.order(self._start, self._end, raw)(raw)
+        if len(numbers) > 1 and (numbers[1:] < numbers[:-1]).any():
+            order = np.argsort(numbers)
+            raw, numbers = raw.take(pa.array(order)), numbers[order]
+        return source.decode(raw).numbered(pa.array(numbers))
+
+    @property
+    def rows(self) -> pa.Table:
+        """Returns the rows with ``_seq``, decoded here. Raises Drifted if there are new columns, which nobody knows
+        of.
+        """
+        known = self.names
+        rows, seqs, _ = self.received
+        if not self._noticed and tuple(rows.schema.names) != known:
+            raise Drifted
+        return pa.Table.from_batches([rows]).append_column(SEQ, seqs)
+
+    @property
+    def is_here(self) -> bool:
+        """Returns whether its rows were decoded here."""
+        return "received" in self.__dict__
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Returns the names of the columns."""
+        return tuple(self.received.rows.schema.names) if self.is_here else self._copy.schema().names
+
+    @cached_property
+    def _copy(self) -> NativeSource:
+        """Returns the source as it is now: it may have other columns later."""
+        self._source.schema()  # the decoder goes with it
+        copy: NativeSource = pickle.loads(pickle.dumps(self._source))
+        return copy
+
+    @cached_property
+    def _raw(self) -> DataFrame:
+        return read_range(self._spark(), self._source, self._start, self._end)
+
+    @cached_property
+    def _decoder(self) -> Decoder:
+        order = self._source.order(self._start, self._end)
+        return Decoder(self._copy, order, self._number, _reports_of(self._raw.sparkSession))
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """Returns the rows with ``_seq``, which executors decode."""
+        columns = ", ".join(f"{quote(c.name)} {type_name(c.type)}" for c in self._copy.schema())
+        return self._raw.mapInArrow(self._decoder.rows, f"{columns}, {quote(SEQ)} BIGINT")
+
+    @cached_property
+    def rejected(self) -> pa.Table | None:
+        """Returns the messages that cannot be decoded, if there are any. If all tasks have decoded without one, that
+        costs nothing. Raises Drifted if they found new fields.
+        """
+        if self.is_here or "frame" not in self.__dict__:
+            found = self.received.rejected.rename_columns(_REJECTED.names)
+            return found if found.num_rows else None
+        reports = self._taken_reports()
+        if any(r.drifts for r in reports):
+            raise Drifted
+        if len(reports) >= len(self._source.splits(self._start, self._end)) and not any(
+            r.rejected for r in reports
+        ):
+            return None
+        found = self._on_spark(self._collect_rejected)
+        return found if found.num_rows else None
+
+    def _collect_rejected(self) -> pa.Table:
+        columns = ", ".join(f"{f.name} {type_name(f.type)}" for f in _REJECTED)
+        return collect(self._raw.mapInArrow(self._decoder.rejected, columns)).sort_by("seq")
+
+    def _taken_reports(self) -> list[Report]:
+        found = _reports_of(self._raw.sparkSession).value
+        with _lock:
+            return list(found.pop(self._number, {}).values())
+
+    def close(self) -> None:
+        """Forgets what tasks have reported."""
+        if "frame" in self.__dict__:
+            self._taken_reports()
+
+
+def fitted(frame: DataFrame, schema: Schema) -> DataFrame:
+    """Returns these columns of a frame, and ``_seq``: those that it does not have are NULL."""
+    known = frame.columns
+    columns = [
+        quote(c.name) if c.name in known else f"CAST(NULL AS {type_name(c.type)}) AS {quote(c.name)}"
+        for c in schema
+    ]
+    return frame.selectExpr(*columns, quote(SEQ))
