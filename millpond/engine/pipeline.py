@@ -16,6 +16,7 @@ from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.engine.batch import Batch, Divide
 from millpond.engine.failures import explain
+from millpond.engine.jobs import working_for
 from millpond.engine.messages import Drifted
 from millpond.engine.states import State, moved
 from millpond.engine_rule import ENGINES
@@ -173,7 +174,7 @@ class Pipeline:
                 try:
                     lost = part.lost
                     self.steps.engine = None
-                    with recording(self.steps):
+                    with recording(self.steps), working_for(self.name):
                         self.rows_out += self.statement.apply(part, position)
                 except Divide:
                     parts += reversed(part.halves() or ())

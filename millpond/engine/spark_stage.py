@@ -18,6 +18,7 @@ from millpond.engine.collect import collect
 from millpond.engine.failures import explain
 from millpond.engine.functions import register
 from millpond.engine.internals import java_session
+from millpond.engine.jobs import named
 from millpond.engine.local_stage import SMALL, Tables, distinct, in_order
 from millpond.engine.staged import BROADCAST, Staged, goes_through_files, to_frame
 from millpond.plan.pipeline import stream_select
@@ -185,6 +186,7 @@ def deliver(spark: SparkSession, sink: NativeSink, rows: pa.Table) -> None:
     try:
         # In one task: rows of one key keep their order.
         frame = to_frame(spark, sink.encode(rows)).coalesce(1)
-        frame.write.format(sink.format).options(**sink.settings()).save()
+        with named(spark):
+            frame.write.format(sink.format).options(**sink.settings()).save()
     except Exception as error:
         raise explain(error) from error

@@ -7,6 +7,7 @@ import pyarrow as pa
 from millpond import steps
 from millpond.clock import Clock
 from millpond.engine.batch import Batch
+from millpond.engine.jobs import named
 from millpond.engine.local_stage import LocalStage, Tables
 from millpond.engine.spark_stage import SparkStage
 from millpond.engine_rule import EngineRule
@@ -37,6 +38,7 @@ class Stage:
         )
 
     def _run_on_spark(self, batch: Batch, tables: Tables) -> pa.Table:
-        if self._plan.keeps and batch.frame.isEmpty():
-            return self._plan.output.arrow().empty_table()
-        return self._spark.run(batch.frame, tables, cheap=batch.cheap)
+        with named(batch.spark()):
+            if self._plan.keeps and batch.frame.isEmpty():
+                return self._plan.output.arrow().empty_table()
+            return self._spark.run(batch.frame, tables, cheap=batch.cheap)
