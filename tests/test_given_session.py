@@ -90,6 +90,7 @@ def test_an_app_uses_it_and_leaves_it_as_it_is(tmp_path: Path) -> None:
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, cwd=tmp_path, env=env, timeout=300
     )
     assert done.returncode == 0, done.stderr[-2000:]
+    assert "SQLQueryContextLogger" not in done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert found.pop("done") == [
         {"id": 1, "next": 2, "at": "2026-01-01 12:00:00", "share": 20, "tags": None},

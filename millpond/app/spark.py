@@ -57,16 +57,16 @@ class Spark:
         """Starts Spark beside the app, if it is not up. Raises what is known before, such as JavaMissing; ``failed``
         gets what is found later.
         """
-        from millpond.engine.java import find_java
-        from millpond.engine.session import has_jars, started
+        from millpond.engine.session import check_start, has_jars, started
 
-        if started() or not has_jars(self._formats()):
+        given = not isinstance(self._master, str | None)
+        if given or started() or not has_jars(self._formats()):
             self.session()
             return
         with self._lock:
             if self._starting is not None and self._starting.is_alive():
                 return
-            find_java()
+            check_start(self._master)
 
             def run() -> None:
                 try:

@@ -7,6 +7,7 @@ our settings and share its context. What only the start of Spark can set is chec
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
 import tempfile
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.connectors.spark import SparkFormat, spark_formats
 from millpond.engine import internals
 from millpond.engine.cluster import SETTINGS, is_cluster, send_package
+from millpond.engine.jobs import is_for_a_statement
 from millpond.errors import ConnectorMissing, EngineError, InvalidOption, NotSupported
 
 if TYPE_CHECKING:
@@ -81,6 +83,8 @@ def session_of(
                 atexit.register(shutil.rmtree, directory, ignore_errors=True)
                 send_package(own, Path(directory))
                 check(own)
+            # PySpark logs every failure of a query; those of our statements become error records, or errors of theirs.
+            logging.getLogger("SQLQueryContextLogger").addFilter(_is_of_the_program)
             _known = context, own
         for name, kind in spark_formats().items():
             if name in formats:
@@ -115,6 +119,10 @@ def prepared(session: SparkSession, settings: Mapping[str, str]) -> SparkSession
     else:
         session.conf.set("spark.sql.shuffle.partitions", str(context.defaultParallelism))
     return session
+
+
+def _is_of_the_program(record: logging.LogRecord) -> bool:
+    return not is_for_a_statement(record)
 
 
 def _check_runs(spark: SparkSession) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from logging import LogRecord
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,6 +26,11 @@ def working_for(statement: str) -> Iterator[None]:
         yield
     finally:
         _statement.reset(before)
+
+
+def is_for_a_statement(record: LogRecord) -> bool:
+    """Returns whether something is logged by work for a statement."""
+    return _statement.get() is not None
 
 
 @contextmanager

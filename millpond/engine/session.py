@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.connectors.spark import SparkFormat, spark_formats
 from millpond.engine import internals, jvm
 from millpond.engine.archive import find_archive, java_options, make_later
-from millpond.engine.cluster import OWN, SETTINGS, is_cluster, is_here, send_package
+from millpond.engine.cluster import OWN, SETTINGS, check_master, is_cluster, is_here, send_package
 from millpond.engine.cluster_check import check_executors
 from millpond.engine.given import is_given, prepared, session_of
 from millpond.engine.jars import jars_of
@@ -113,6 +113,8 @@ def get_session(
             for kind in needed:
                 _check(kind, session)
             return session
+        where = _where(master)
+        check_master(where)
         # Spark outlives the app that started it, so its temporary files are not in that app's directory.
         directory = Path(tempfile.mkdtemp(prefix="millpond-spark-"))
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
@@ -123,7 +125,6 @@ def get_session(
         os.environ.update(prepare_java(java, directory))
         archive = find_archive(java)
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        where = master or os.environ.get("MILLPOND_MASTER") or f"local[{os.cpu_count() or 2}]"
         if not is_cluster(where) or not os.environ.get("PYSPARK_PYTHON"):
             os.environ["PYSPARK_PYTHON"] = sys.executable
         if is_here(where):
@@ -172,6 +173,16 @@ def _join_cluster(session: SparkSession, store: str | None) -> None:
     except EngineError:
         session.stop()
         raise
+
+
+def check_start(master: str | None) -> None:
+    """Raises what is known before Spark is started: JavaMissing, and EngineError for a master that does not answer."""
+    find_java()
+    check_master(_where(master))
+
+
+def _where(master: str | None) -> str:
+    return master or os.environ.get("MILLPOND_MASTER") or f"local[{os.cpu_count() or 2}]"
 
 
 def given_session(
