@@ -1,53 +1,35 @@
-"""An app on executors that are processes of their own: the same answers, and the driver's own Millpond there."""
+"""An app on a real cluster, whose executors see nothing of the driver's disk: the same results as in one process,
+whatever is killed meanwhile.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import random
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from millpond.engine.cluster import is_cluster, is_here
+from millpond.engine.cluster_check import check_executors, explained
+from millpond.errors import EngineError
+from millpond.sql.userfunctions import make_function
+from tests.cluster import Cluster
+from tests.cluster_app import expected
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROWS = 12_000
-"""More than are answered in the driver."""
-PROGRAM = """
-import json, os, sys
-from millpond import App
-
-SQL = '''
-CREATE STREAM picks (id BIGINT, sym STRING, qty INT);
-CREATE TABLE syms (PRIMARY KEY (sym)) AS SELECT * FROM file://{folder}/syms.csv;
-CREATE TABLE joined (PRIMARY KEY (id)) AS
-  SELECT p.id, s.name, p.qty * s.price AS value, place(p.id) AS place FROM picks p JOIN syms s ON s.sym = p.sym;
-CREATE STREAM pages (id INT, url STRING) WITH ('batch.max.time' = '1ms');
-CREATE TABLE ids AS SELECT id, regexp_extract(url, '(&|^)id=([^&]*)', 2) AS found FROM pages;
-CREATE TABLE totals AS SELECT s.name, SUM(p.qty) AS qty FROM picks p JOIN syms s ON s.sym = p.sym GROUP BY s.name;
-'''
-
-def place(number: int) -> str:
-    import millpond
-
-    return f"{{os.getpid()}} {{millpond.__file__}}"
-
-with App(SQL, state=r"{folder}/state", master="local-cluster[1,2,1024]", functions=[place]) as app:
-    app.send("picks", [{{"id": i, "sym": f"s{{i % 50}}", "qty": i % 7}} for i in range({rows})])
-    app.drain(120)
-    for rows in (2_000, 6_000):
-        app.send("pages", [{{"id": i, "url": f"a=1&id={{i}}"}} for i in range(rows)])
-        app.drain(120)
-    found = {{
-        "driver": os.getpid(),
-        "joined": app.sql("SELECT COUNT(*) AS n, CAST(SUM(value) AS STRING) AS value FROM joined").rows(),
-        "totals": app.sql("SELECT COUNT(*) AS n, SUM(qty) AS qty FROM totals").rows(),
-        "ids": app.sql("SELECT COUNT(*) AS n, COUNT(DISTINCT found) AS d FROM ids").rows(),
-        "places": app.sql("SELECT DISTINCT place FROM joined").rows(),
-    }}
-    print(json.dumps(found))
-"""
+CHUNKS = 4
 
 
 def test_masters() -> None:
@@ -68,25 +50,170 @@ def test_masters() -> None:
     ]
 
 
+class Driver:
+    """A life of the program of ``cluster_app``."""
+
+    def __init__(self, cluster: Cluster, **settings: Any):
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.cluster_app", json.dumps({"master": cluster.url, **settings})],
+            env=cluster.driver_env,
+            stdout=subprocess.PIPE,
+            stderr=cluster.log,
+            text=True,
+            start_new_session=True,
+        )
+
+    def words(self) -> Iterator[tuple[str, Any]]:
+        """Yields what it prints."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            word, what = json.loads(line)
+            yield word, what
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def check(self) -> None:
+        assert self._process.wait() == 0, "see cluster.log"
+
+    def end(self) -> None:
+        self.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@contextmanager
+def driver(cluster: Cluster, **settings: Any) -> Iterator[Driver]:
+    life = Driver(cluster, **settings)
+    try:
+        yield life
+    finally:
+        life.end()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster") / "new") as cluster:
+        yield cluster
+
+
 @pytest.mark.spark
 @pytest.mark.slow
-def test_an_app_on_executors(tmp_path: Path) -> None:
-    (tmp_path / "syms.csv").write_text(
-        "sym,name,price\n" + "".join(f"s{i},Name {i},{i}.5\n" for i in range(50))
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(folder=tmp_path, rows=ROWS)],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    value = sum((i % 7) * (i % 50 + 0.5) for i in range(ROWS))
-    assert found["joined"][0]["n"] == ROWS and float(found["joined"][0]["value"]) == value
-    assert found["totals"] == [{"n": 50, "qty": sum(i % 7 for i in range(ROWS))}]
-    assert found["ids"] == [{"n": 8_000, "d": 6_000}]
-    for place in found["places"]:
-        process, _, package = place["place"].partition(" ")
-        assert int(process) != found["driver"] and "millpond.zip" in package
+def test_an_app_on_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    """Its first life ships rows with the tasks, an executor is killed, then the driver; in its second life they go
+    through a store, and a worker is killed.
+    """
+    found: dict[str, Any] = {}
+    state, settings = str(tmp_path / "state"), {"do": "run", "chunks": CHUNKS, "rows": ROWS}
+    store = cluster.shared / "store"
+    with driver(cluster, **settings, state=state, store=None) as life:
+        for word, what in life.words():
+            if (word, what) == ("sent", 1):
+                time.sleep(0.3)
+                cluster.kill_executor()
+            if (word, what) == ("sent", 2):
+                time.sleep(0.3)
+                life.kill()
+    assert (word, what) == ("sent", 2)
+    with driver(cluster, **settings, state=state, store=str(store)) as life:
+        for word, what in life.words():
+            found[word] = what
+            if (word, what) == ("sent", 3):
+                time.sleep(0.3)
+                cluster.kill_worker()
+        life.check()
+    assert found["results"] == expected(CHUNKS, ROWS)
+    assert found["stored"] > 2 and not list(store.iterdir())
+    assert found["queries"] and all(in_process == 0 for _, in_process, _ in found["queries"])
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_store_that_executors_do_not_see_is_told_at_the_start(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir()
+    with driver(cluster, do="refused", folder=str(tmp_path / "private")) as life:
+        said = list(life.words())
+        life.check()
+    assert [word for word, _ in said] == ["refused", "places"]
+    where = f'the store "file://{tmp_path}/private/millpond-'
+    assert where in said[0][1] and "cannot be seen by the executor on host" in said[0][1]
+    process, places = said[1][1]
+    for place in places:
+        caller, _, package = place.partition(" ")
+        assert int(caller) != process and "millpond.zip" in package
+
+
+def test_a_function_that_executors_cannot_load(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "only_here.py").write_text("def half(n: int) -> int:\n    return n // 2\n")
+    sys.path.append(str(tmp_path))
+    from only_here import half  # type: ignore[import-not-found]
+
+    check_executors(spark, None)
+    function = make_function(half)
+    try:
+        with pytest.raises(
+            EngineError,
+            match=r'function "half" cannot be loaded by executors on host ".*": No module named \'only_here\'',
+        ):
+            check_executors(spark, None)
+    finally:
+        function.forget()
+        sys.path.remove(str(tmp_path))
+
+
+def test_what_a_first_job_fails_with() -> None:
+    lost = "Lost task 0.3 in stage 0.0 (TID 3) (w2 executor 1): "
+    for text, message in (
+        (
+            'java.io.IOException: Cannot run program "/opt/python": error=2',
+            'cannot start Python: "/opt/python"',
+        ),
+        (
+            "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that in driver: 3.11",
+            "have Python 3.12, the driver has 3.11",
+        ),
+    ):
+        assert explained(lost + text, None).message == f'executors on host "w2" {message}'
+
+
+@pytest.mark.chaos
+@pytest.mark.spark
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_cluster_that_is_killed_again_and_again(tmp_path: Path, stored: bool) -> None:
+    """Executors, workers, the driver and the master, eight times each, while 500,000 rows pass."""
+    chunks, rows, each = 25, 20_000, 8
+    chance = random.Random(17)
+    kinds = ["executor", "worker", "driver", "master"] * each
+    chance.shuffle(kinds)
+    found: dict[str, Any] = {}
+    with Cluster(tmp_path / "cluster") as cluster:
+        store = str(cluster.shared / "store") if stored else None
+        settings = {
+            "do": "run",
+            "chunks": chunks,
+            "rows": rows,
+            "state": str(tmp_path / "state"),
+            "store": store,
+        }
+        while "results" not in found:
+            with driver(cluster, **settings) as life:
+                for word, what in life.words():
+                    found[word] = what
+                    if word == "results" or not kinds or (word == "sent" and what < chunks - 2 * len(kinds)):
+                        continue
+                    kind = kinds.pop()
+                    time.sleep(chance.uniform(0, 2))
+                    if kind == "driver":
+                        life.kill()
+                    else:
+                        {
+                            "executor": cluster.kill_executor,
+                            "worker": cluster.kill_worker,
+                            "master": cluster.kill_master,
+                        }[kind]()
+                if "results" in found:
+                    life.check()
+    assert not kinds
+    assert found["results"] == expected(chunks, rows)

@@ -48,9 +48,12 @@ def check_executors(spark: SparkSession, store: RowStore | None) -> None:
     context.addJobTag(_TAG)
     waiting.start()
     try:
-        found = context.parallelize(range(tasks), tasks).mapPartitions(_look(spark, store)).collect()
+        for seen in context.parallelize(range(tasks), tasks).mapPartitions(_look(store)).collect():
+            _judge(Seen(*seen), store)
         if store is not None:
             spark.read.schema("x BIGINT").parquet(f"{store.uri}/check").collect()
+    except EngineError:
+        raise
     except Exception as error:
         if not waiting.is_alive():
             log.warning(
@@ -59,12 +62,10 @@ def check_executors(spark: SparkSession, store: RowStore | None) -> None:
                 _PATIENCE,
             )
             return
-        raise _explained(str(error), store) from error
+        raise explained(str(error), store) from error
     finally:
         waiting.cancel()
         context.removeJobTag(_TAG)
-    for seen in found:
-        _judge(Seen(*seen), store)
 
 
 def _judge(seen: Seen, store: RowStore | None) -> None:
@@ -90,7 +91,8 @@ def _unseen(store: RowStore, host: str) -> EngineError:
     )
 
 
-def _explained(text: str, store: RowStore | None) -> EngineError:
+def explained(text: str, store: RowStore | None) -> EngineError:
+    """Returns what Spark's error of the first job means."""
     where = _WHERE.search(text)
     host = where[1] if where else "unknown"
     if (program := _NO_PROGRAM.search(text)) is not None:
@@ -106,7 +108,7 @@ def _explained(text: str, store: RowStore | None) -> EngineError:
     )
 
 
-def _look(spark: SparkSession, store: RowStore | None) -> Callable[[Iterable[int]], Iterator[Found]]:
+def _look(store: RowStore | None) -> Callable[[Iterable[int]], Iterator[Found]]:
     """Returns what each task does. It is sent by value: it must not need Millpond to be loaded."""
     from pyspark.cloudpickle import dumps
 

@@ -1,0 +1,121 @@
+"""The app that the tests run on a cluster, and the program that runs it: `python -m tests.cluster_app SETTINGS`.
+
+It sends rows in chunks, each when the one before has taken effect, and goes on where an earlier life of it was killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from millpond import App, Error
+from millpond.engine.row_store import FolderStore
+
+SQL = """
+CREATE STREAM picks (id BIGINT, sym STRING, qty INT, at TIMESTAMP, tags ARRAY<STRING>, paid DECIMAL(12, 2));
+CREATE TABLE syms (sym STRING PRIMARY KEY, name STRING, price DECIMAL(10, 2));
+CREATE TABLE joined AS
+  SELECT p.id, s.name, p.qty * s.price AS value, p.tags, p.paid FROM picks p LEFT JOIN syms s ON s.sym = p.sym;
+CREATE TABLE totals AS SELECT sym, COUNT(*) AS n, SUM(qty) AS qty, MAX(paid) AS paid FROM picks GROUP BY sym;
+CREATE TABLE windows AS SELECT sym, COUNT(*) AS n, SUM(qty) AS qty FROM picks GROUP BY sym WINDOW TUMBLING(at, 1h);
+CREATE STREAM large AS SELECT id, sym, qty FROM picks WHERE qty > 2;
+CREATE TABLE lines AS SELECT id, regexp_extract(sym, '(s)([0-9]+)', 2) AS found FROM large;
+"""
+TABLES = ("joined", "totals", "windows", "lines")
+SYMS = 50
+
+
+def symbols() -> list[dict[str, Any]]:
+    return [{"sym": f"s{i}", "name": f"Name {i}", "price": Decimal(i) / 4} for i in range(0, SYMS, 2)]
+
+
+def chunk(number: int, rows: int) -> pa.Table:
+    ids = range(number * rows, (number + 1) * rows)
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    return pa.table(
+        {
+            "id": ids,
+            "sym": [None if i % 97 == 0 else f"s{i % SYMS}" for i in ids],
+            "qty": pa.array([i % 7 for i in ids], pa.int32()),
+            "at": pa.array([start + timedelta(seconds=i) for i in ids], pa.timestamp("us", "UTC")),
+            "tags": [None if i % 5 == 0 else [f"t{i % 3}", None] for i in ids],
+            "paid": pa.array([Decimal(i) / 100 for i in ids], pa.decimal128(12, 2)),
+        }
+    )
+
+
+def place(number: int) -> str:
+    """Returns where it is called."""
+    import millpond
+
+    return f"{os.getpid()} {millpond.__file__}"
+
+
+def results(app: App) -> dict[str, list[str]]:
+    return {t: sorted(map(repr, app.sql(f"SELECT * FROM {t}").to_arrow().to_pylist())) for t in TABLES}
+
+
+def expected(chunks: int, rows: int) -> dict[str, list[str]]:
+    """The results of the same app in one process, without Spark."""
+    with App(SQL, engine="process", _direct=True) as app:
+        for record in symbols():
+            app.table("syms").insert(record)
+        for number in range(chunks):
+            app.send("picks", chunk(number, rows))
+            app.drain(120)
+        return results(app)
+
+
+def say(word: str, what: object = None) -> None:
+    print(json.dumps([word, what]), flush=True)
+
+
+def run(master: str, state: str, store: str | None, chunks: int, rows: int) -> None:
+    """Sends what was not sent before, and prints what came of all."""
+    puts: list[str] = []
+    put = FolderStore.put
+    FolderStore.put = lambda self, name, rows: (puts.append(name), put(self, name, rows))[1]  # type: ignore[method-assign]
+    with App(SQL, state=state, master=master, store=store, engine="spark") as app:
+        say("open")
+        for record in symbols():
+            app.table("syms").insert(record)
+        sent = app._runtime.journal.stream_end("picks")
+        assert sent % rows == 0
+        app.drain(300)
+        for number in range(sent // rows, chunks):
+            app.send("picks", chunk(number, rows))
+            say("sent", number)
+            app.drain(300)
+        say("stored", len(puts))
+        say("results", results(app))
+        say(
+            "queries",
+            [[q["name"], q["process_rows"], q["spark_rows"]] for q in app.sql("SHOW QUERIES").rows()],
+        )
+
+
+def refused(master: str, folder: str) -> None:
+    """Prints why an app cannot run whose store executors do not see, and where a function of one that can is called."""
+    sql = "CREATE STREAM s (n BIGINT); CREATE TABLE t AS SELECT place(n) AS place FROM s;"
+    for store in (folder, None):
+        try:
+            with App(sql, master=master, store=store, engine="spark", functions=[place]) as app:
+                app.send("s", [{"n": i} for i in range(3)])
+                app.drain(120)
+                say(
+                    "places",
+                    [os.getpid(), [r["place"] for r in app.sql("SELECT DISTINCT place FROM t").rows()]],
+                )
+        except Error as error:
+            say("refused", error.message)
+
+
+if __name__ == "__main__":
+    settings = json.loads(sys.argv[1])
+    {"run": run, "refused": refused}[settings.pop("do")](**settings)
