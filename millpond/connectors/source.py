@@ -128,6 +128,10 @@ class NativeSource(Source):
 
     endless = True
     format: ClassVar[str]
+    flat: ClassVar[tuple[str, ...]]
+    """What Spark passes to Python of the messages that its format returns, as expressions without lists: at each row of
+    a batch Spark goes through the lists of all rows before it.
+    """
 
     def prepare(self) -> None:
         """Raises what prevents reading; called before Spark reads."""

@@ -187,7 +187,7 @@ class Messages:
 
     @cached_property
     def _raw(self) -> DataFrame:
-        return read_range(self._spark(), self._source, self._start, self._end)
+        return read_range(self._spark(), self._source, self._start, self._end).selectExpr(*self._source.flat)
 
     @cached_property
     def _decoder(self) -> Decoder:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
@@ -12,6 +16,7 @@ from millpond.formats.messages.base import Events, Messages
 from millpond.formats.received import Received, rejected_table
 from millpond.types import TIMESTAMP, Column, Schema, whole
 
+FLAT = ("key", "value", "partition", "offset", "timestamp", "to_json(headers) AS headers")
 _PARTS = ("key", "partition", "offset", "timestamp", "headers")
 
 
@@ -62,7 +67,8 @@ def _received(raw: pa.Table, values: pa.Array, events: Events, columns: Schema) 
     arrays = [*events.rows.columns]
     for name in _PARTS:
         dtype = columns.columns[len(arrays)].type
-        arrays.append(_key(good[name], dtype) if name == "key" else _as_type(good[name], dtype))
+        as_type = {"key": _key, "headers": _headers}.get(name, _as_type)
+        arrays.append(as_type(good[name], dtype))
     batch = pa.RecordBatch.from_arrays([*arrays, events.ended], schema=columns.arrow())
     bad = values.take(pa.array(events.bad, pa.int64())).to_pylist()
     return Received(batch, places, rejected_table(events.bad, events.reasons, bad))
@@ -71,6 +77,22 @@ def _received(raw: pa.Table, values: pa.Array, events: Events, columns: Schema) 
 def _as_type(column: pa.ChunkedArray, dtype: pa.DataType | None) -> pa.Array:
     """Returns a column in one chunk, of a type."""
     return whole(column).cast(dtype)
+
+
+def _headers(column: pa.ChunkedArray, dtype: pa.DataType | None) -> pa.Array:
+    """Returns headers, which may be as Spark writes them in JSON: without values that are NULL, others in base64."""
+    if not pa.types.is_string(column.type):
+        return _as_type(column, dtype)
+    if column.null_count == len(column):
+        return pa.nulls(len(column), dtype)
+    return pa.array(
+        [None if t is None else [_header(h) for h in json.loads(t)] for t in column.to_pylist()], dtype
+    )
+
+
+def _header(header: dict[str, str]) -> dict[str, Any]:
+    value = header.get("value")
+    return {"key": header.get("key"), "value": None if value is None else base64.b64decode(value)}
 
 
 def _key(column: pa.ChunkedArray, dtype: pa.DataType | None) -> pa.Array:

@@ -21,7 +21,7 @@ from millpond.connectors.kafka.client import Brokers, brokers
 from millpond.connectors.kafka.consumer import TopicReader
 from millpond.connectors.kafka.decoding_sql import decoding_sql
 from millpond.connectors.kafka.formats import ValueFormat, key_texts
-from millpond.connectors.kafka.message_columns import decoded, hidden_columns
+from millpond.connectors.kafka.message_columns import FLAT, decoded, hidden_columns
 from millpond.connectors.kafka.offsets import ID, places_in, same_topic
 from millpond.connectors.kafka.options import SOURCE_OPTIONS, default_of, number, parts_of, patience_of
 from millpond.connectors.kafka.order import Order
@@ -59,6 +59,7 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
     kind: ClassVar[str] = "kafka"
     schemes: ClassVar[tuple[str, ...]] = ("kafka",)
     format: ClassVar[str] = "kafka"
+    flat: ClassVar[tuple[str, ...]] = FLAT
     options: ClassVar[tuple[Option, ...]] = SOURCE_OPTIONS
 
     def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
