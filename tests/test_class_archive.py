@@ -85,6 +85,17 @@ def test_there_is_none_where_somebody_says_otherwise(
     make_later(path, os.environ)
 
 
+@pytest.mark.parametrize("name", ["SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR"])
+def test_there_is_none_for_a_class_path_with_files_of_its_own(
+    own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "conf").mkdir()
+    monkeypatch.setenv(name, str(tmp_path / "conf"))
+    assert find_archive(JAVA) is not None
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.executor.memory 1g\n")
+    assert find_archive(JAVA) is None
+
+
 def test_one_that_is_missing_or_cut_off_is_not_used(own_cache: Path) -> None:
     path = found()
     assert java_options(path) == ""

@@ -25,7 +25,8 @@ log = logging.getLogger("millpond")
 _OPTIONS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 _OTHERS = ("-Xshare", "SharedArchiveFile", "ArchiveClassesAtExit")
 """Options of a user, or of the process that makes an archive, which ours would contradict."""
-_CLASS_PATH = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
+_FOLDERS = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
+"""Folders on Java's class path. Java writes no archive if there is something in one."""
 _AGAIN = 24 * 3600
 """Seconds after which one is tried again that could not be made."""
 
@@ -42,8 +43,13 @@ def find_archive(java: Java) -> Path | None:
 
     try:
         home = spark_home()
+        folders = [Path(os.environ.get("SPARK_CONF_DIR") or home / "conf")]
+        folders += [Path(os.environ[name]) for name in _FOLDERS[1:] if os.environ.get(name)]
+        if any(folder.is_dir() and any(folder.iterdir()) for folder in folders):
+            return None
         jars = sorted((j.name, j.stat().st_size, j.stat().st_mtime_ns) for j in os.scandir(home / "jars"))
-        about = (java.build, pyspark.__version__, str(home), jars, [os.environ.get(n) for n in _CLASS_PATH])
+        paths = [str(folder) for folder in folders], os.environ.get("SPARK_DIST_CLASSPATH")
+        about = (java.build, pyspark.__version__, str(home), jars, paths)
         name = hashlib.sha256(repr(about).encode()).hexdigest()[:24]
         found = cache().absolute() / "classes" / f"{name}.jsa"
     except (OSError, RuntimeError):  # no such folder, or no home of the user
