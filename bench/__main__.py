@@ -11,7 +11,7 @@ import bench
 from bench import report
 from bench.figure import Figure
 
-_NO_BENCHMARKS = ("__main__", "chart", "databaseload", "figure", "httpclient", "report")
+_NO_BENCHMARKS = ("__main__", "chart", "databaseload", "figure", "httpclient", "log_stream", "report")
 
 
 def main(arguments: list[str]) -> int:
