@@ -55,6 +55,14 @@ class Follows(Source):
         """Yields whenever there may be something new, until ``stop`` is set."""
         return ticks(stop)
 
+    def end_with(self, stop: threading.Event) -> None:
+        """Cancels requests of this thread when the event is set."""
+        return
+
+    def begin(self) -> Offset | None:
+        """Returns where a new query begins to read; None is the beginning."""
+        return None
+
     def poll(self, start: Offset | None) -> Offset:
         """Returns the same as ``latest``, for frequent callers: a source whose requests are expensive returns a known
         offset for a while.
@@ -160,10 +168,6 @@ class MessageLog(Source):
     """Declares a log of messages that another system stores for a while, and that may be created again."""
 
     @abstractmethod
-    def begin(self) -> Offset | None:
-        """Returns where a new query begins to read; None is the beginning."""
-
-    @abstractmethod
     def resume(self, at: Offset) -> Offset:
         """Returns where reading continues after a stored offset. Raises what prevents that."""
 
@@ -226,6 +230,12 @@ def runs(source: Source) -> bool:
 def changes(source: Source, stop: threading.Event) -> Iterator[None]:
     """Yields whenever there may be something new, until ``stop`` is set."""
     return source.changes(stop) if isinstance(source, Follows) else ticks(stop)
+
+
+def end_with(source: Source, stop: threading.Event) -> None:
+    """Cancels requests of this thread to a source when the event is set."""
+    if isinstance(source, Follows):
+        source.end_with(stop)
 
 
 def announcements(source: Source, stop: threading.Event) -> Iterator[None] | None:
@@ -320,7 +330,7 @@ def part_of(source: Source, seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64
 
 def begin(source: Source) -> Offset | None:
     """Returns where a new query begins to read."""
-    return source.begin() if isinstance(source, MessageLog) else None
+    return source.begin() if isinstance(source, Follows) else None
 
 
 def resume(source: Source, at: Offset) -> Offset:

@@ -69,7 +69,6 @@ class Carrier(Sessions):
         self._started_in: SparkSession | None = None
         self._numbers = itertools.count(1)
         self._work: Callable[[], None] | None = None
-        self._done = threading.Event()
         self._used = time.monotonic()
 
     def run(self, what: str, work: Callable[[], T]) -> T:
@@ -82,18 +81,20 @@ class Carrier(Sessions):
         failed: list[BaseException] = []
         context = contextvars.copy_context()
 
+        done = threading.Event()
+
         def run() -> None:
             try:
                 found.append(context.run(work))
             except BaseException as error:
                 failed.append(error)
+            done.set()
 
-        self._done.clear()
         self._work = run
         try:
             self._ranges.add(what)
-            while not self._done.wait(_LOOK):
-                self._check()
+            while not done.wait(_LOOK):
+                self._check(done)
         except Exception as error:
             self._query = None
             raise explain(error) from error
@@ -106,7 +107,7 @@ class Carrier(Sessions):
     def _start(self, session: SparkSession) -> None:
         if self._started_in is session and self._query is not None and self._query.isActive:
             return
-        self._started_in = session
+        self._started_in, self._query = session, None
         shutil.rmtree(self._directory, ignore_errors=True)
         self._directory.mkdir(parents=True)
         number = next(self._numbers)
@@ -123,14 +124,13 @@ class Carrier(Sessions):
         work, self._work = self._work, None
         if work is not None:
             work()
-            self._done.set()
 
-    def _check(self) -> None:
+    def _check(self, done: threading.Event) -> None:
         """Raises if the query does not run any more."""
         query = cast("StreamingQuery", self._query)
         if (how := jvm.end()) is not None:
             raise EngineLost(f"Spark's Java process is gone: {how}")
-        if not query.isActive and not self._done.is_set():
+        if not query.isActive and not done.is_set():
             raise query.exception() or Closed("the query of a stream was stopped")
 
     def rest(self) -> None:

@@ -40,7 +40,7 @@ class DirectStream(Stream):
                 batch = Batch(self.source, start, until, carrier=self._sessions)
                 for other in list(self._members):
                     if other.offset == start:
-                        other.advance(batch)
+                        other.advance(batch, start)
                 if pipeline.offset == start:
                     break
 

@@ -47,11 +47,13 @@ def lost(error: BaseException) -> EngineLost | None:
         isinstance(error, Py4JError) and any(text in str(error) for text in _BROKEN)
     )
     maybe = isinstance(error, ConnectionError | EOFError)  # or that of something else
+    if not sure and not maybe and not _is_of_spark(error):
+        return None
     how, deadline = end(), time.monotonic() + _LATEST
     while (sure or maybe) and how is None and _process() is not None and time.monotonic() < deadline:
         time.sleep(0.05)
         how = end()
-    refused = isinstance(error, ConnectionRefusedError) and _is_of_java(error)
+    refused = isinstance(error, ConnectionRefusedError) and _is_of_spark(error)
     if how is None and not sure and not refused:
         return None
     return EngineLost(
@@ -60,11 +62,11 @@ def lost(error: BaseException) -> EngineLost | None:
     )
 
 
-def _is_of_java(error: BaseException) -> bool:
-    """Returns whether an exception was raised by a call to a Java process, which may be one before the current one."""
+def _is_of_spark(error: BaseException) -> bool:
+    """Returns whether an exception was raised by a call of Spark, whose Java process may be one before this one."""
     frame = error.__traceback__
     while frame is not None:
-        if frame.tb_frame.f_globals.get("__name__", "").startswith("py4j."):
+        if frame.tb_frame.f_globals.get("__name__", "").startswith(("py4j.", "pyspark.")):
             return True
         frame = frame.tb_next
     return False

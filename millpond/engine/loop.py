@@ -24,7 +24,7 @@ from millpond.engine.failures import explain
 from millpond.engine.pipeline import Pipeline
 from millpond.engine.sizes import SPARK_SECONDS, BatchSize
 from millpond.engine.stream import Stream
-from millpond.errors import EngineLost, Error
+from millpond.errors import EngineLost
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,7 +87,7 @@ class StreamLoop(Stream):
             wanted = self._wanted()
             if wanted and not self._turn and not self._closed:
                 self._turn, self._stop = next(self._turns), threading.Event()
-                failed = not self._try_to_begin()
+                failed = not self._begin()
                 self._thread = threading.Thread(
                     target=self._run,
                     args=(self._turn, self._stop, failed, self._thread),
@@ -105,32 +105,44 @@ class StreamLoop(Stream):
         self._turn = 0
         self._stop.set()
 
-    def _try_to_begin(self) -> bool:
-        """Checks that reading can continue; if not, its statements have failed. Called with the lock held."""
-        try:
-            at = self._furthest(self._wanted())
-            self._at = None if at is None else abilities.resume(self.source, at)
-        except Exception as error:
-            self._fail(explain(error))
-            return False
-        return True
+    def _begin(self) -> bool:
+        """Finds where to begin: at the offset of the most advanced statement. One whose offset cannot be continued has
+        failed; returns whether there are others. Called with the lock held.
+        """
+        offsets: list[Offset | None] = []
+        for pipeline in self._wanted():
+            at = pipeline.offset
+            try:
+                offsets.append(None if at is None else abilities.resume(self.source, at))
+            except Exception as error:
+                failure = explain(error)
+                pipeline.fail(failure, abilities.patience(self.source, failure))
+        self._at = self._furthest(offsets)
+        return bool(offsets)
 
     def _run(self, turn: int, stop: threading.Event, failed: bool, before: threading.Thread | None) -> None:
         """Reads until the turn is over. After an error that may be temporary it begins again."""
         if before is not None:
             before.join()
+        abilities.end_with(self.source, stop)
         changes = abilities.announcements(self.source, stop)
-        while self._turn == turn:
-            try:
-                if failed and not self._begun_again(turn):
-                    continue
-                self._read(turn, changes, failed)
-            except Exception as error:
-                failed = True
+        try:
+            while self._turn == turn:
+                try:
+                    if failed and not self._begun_again(turn):
+                        continue
+                    self._read(turn, changes, failed)
+                except Exception as error:
+                    failed = True
+                    if self._turn == turn:
+                        self._fail(explain(error))
+        finally:
+            with self._lock:
                 if self._turn == turn:
-                    self._fail(explain(error))
-        if isinstance(changes, Generator):
-            changes.close()
+                    self._end_turn()
+            if isinstance(changes, Generator):
+                changes.close()
+            self._carrier.close()
 
     def _begun_again(self, turn: int) -> bool:
         """Waits for the next try; returns whether reading can continue."""
@@ -142,7 +154,14 @@ class StreamLoop(Stream):
             if not self._wanted():
                 self._end_turn()
                 return False
-            return self._try_to_begin()
+            if self._at is None:
+                return self._begin()
+            try:
+                self._at = abilities.resume(self.source, self._at)
+            except Exception as error:
+                self._fail(explain(error))
+                return False
+            return True
 
     def _read(self, turn: int, changes: Iterator[None] | None, failed: bool) -> None:
         """Passes batches to the statements, until the turn is over. After a failure they recover first."""
@@ -162,6 +181,8 @@ class StreamLoop(Stream):
                 self._news.wait(_LOOK)
                 continue
             end = abilities.poll(self.source, at)
+            if self._turn != turn:
+                return
             if failed:
                 self._recover()
                 failed = False
@@ -174,9 +195,9 @@ class StreamLoop(Stream):
                     pause = min(self._idle, pause * 1.5)
             else:
                 pause = _SOON
-                self._apply(members, at, abilities.clip(self.source, at, end, self._size.rows))
+                self._apply(turn, members, at, abilities.clip(self.source, at, end, self._size.rows))
 
-    def _apply(self, members: list[Pipeline], start: Offset | None, end: Offset) -> None:
+    def _apply(self, turn: int, members: list[Pipeline], start: Offset | None, end: Offset) -> None:
         """Applies one range to the statements at its beginning. One that fails is behind, if others do not."""
         batch = Batch(self.source, start, end, carrier=self._carrier, shared=len(members) > 1)
         batch.check()
@@ -190,15 +211,16 @@ class StreamLoop(Stream):
         if any(isinstance(p.error, EngineLost) for p in members):
             self._size.lessen()
         with self._lock:
-            if any(p.reached(end) for p in members):
+            if self._turn == turn and any(p.reached(end) for p in members):
                 self._at = end
 
     def _advance(self, pipeline: Pipeline, batch: Batch) -> None:
         """Applies one batch to one statement, which may be past the beginning, or past all of it."""
-        if pipeline.offset == batch.start:
-            pipeline.advance(batch)
+        at = pipeline.offset
+        if at == batch.start:
+            pipeline.advance(batch, at)
         elif not pipeline.reached(batch.end) and (batch.start is None or pipeline.reached(batch.start)):
-            pipeline.advance(Batch(self.source, pipeline.offset, batch.end, carrier=self._carrier))
+            pipeline.advance(Batch(self.source, at, batch.end, carrier=self._carrier), at)
 
     # statements that are behind
 
@@ -207,7 +229,7 @@ class StreamLoop(Stream):
         at = self._at
         if at is not None and not self._closed:
             for pipeline in self._members:
-                if pipeline.wanted and pipeline not in self._behind and not pipeline.reached(at):
+                if pipeline not in self._behind and self._is_behind(pipeline, at):
                     self._behind.append(pipeline)
             if self._behind and self._follower is None:
                 self._follower = threading.Thread(
@@ -219,24 +241,36 @@ class StreamLoop(Stream):
     def _catch_up(self) -> None:
         """Moves statements that are behind to the offset of the others, a range at a time, in turn."""
         while True:
+            while (at := self._still_behind()) is not None:
+                for pipeline in [p for p in list(self._behind) if p.active]:
+                    self._one_range(pipeline, at)
+            self._forget_last()
+            self._late_carrier.close()
             with self._lock:
-                at = self._at
-                self._behind = [
-                    p
-                    for p in self._behind
-                    if at is not None and p.wanted and p in self._members and not p.reached(at)
-                ]
-                if at is None or not self._behind or self._closed:
-                    self._forget_last()
-                    self._late_carrier.close()
+                if not self._behind or self._at is None or self._closed:
                     self._follower = None
-                    self.wake()
-                    return
-                late = [p for p in self._behind if p.active]
-                if not late:
-                    self._lock.wait(_LOOK)
-            for pipeline in late:
-                self._one_range(pipeline, at)
+                    break
+        self.wake()
+
+    def _still_behind(self) -> Offset | None:
+        """Waits until a statement that is behind can be moved; returns to where. None if there is none."""
+        with self._lock:
+            while True:
+                at = self._at
+                self._behind = [p for p in self._behind if at is not None and self._is_behind(p, at)]
+                if at is None or not self._behind or self._closed:
+                    return None
+                if any(p.active for p in self._behind):
+                    return at
+                self._lock.wait(_LOOK)
+
+    def _is_behind(self, pipeline: Pipeline, at: Offset) -> bool:
+        try:
+            return pipeline.wanted and pipeline in self._members and not pipeline.reached(at)
+        except Exception as error:
+            failure = explain(error)
+            pipeline.fail(failure, abilities.patience(self.source, failure))
+            return True
 
     def _forget_last(self) -> None:
         last, self._last = self._last, None
@@ -244,17 +278,21 @@ class StreamLoop(Stream):
             last.close()
 
     def _one_range(self, pipeline: Pipeline, at: Offset) -> None:
+        seen = pipeline.offset
         try:
-            start = None if pipeline.offset is None else abilities.resume(self.source, pipeline.offset)
+            start = None if seen is None else abilities.resume(self.source, seen)
             end = abilities.clip(self.source, start, at, self._size.rows)
             if self._last is None or (self._last.start, self._last.end) != (start, end):
                 self._forget_last()
                 self._last = Batch(self.source, start, end, carrier=self._late_carrier)
             self._last.check()
-        except Error as error:
-            pipeline.fail(error, abilities.patience(self.source, error))
+        except Exception as error:
+            failure = explain(error)
+            pipeline.fail(failure, abilities.patience(self.source, failure))
             return
-        pipeline.advance(self._last)
+        pipeline.advance(self._last, seen)
+        if isinstance(pipeline.error, EngineLost):
+            self._size.lessen()
         if pipeline.error is not None:
             self._forget_last()  # what Spark holds of it may be gone
 

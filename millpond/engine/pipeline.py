@@ -18,7 +18,7 @@ from millpond.engine.batch import Batch, Divide
 from millpond.engine.failures import explain
 from millpond.engine.jobs import working_for
 from millpond.engine.messages import Drifted
-from millpond.engine.states import State, moved
+from millpond.engine.states import State, can_move, moved
 from millpond.engine_rule import ENGINES
 from millpond.errors import Error, TopicReplaced, without_passwords
 from millpond.plan.plans import PipelinePlan
@@ -162,12 +162,12 @@ class Pipeline:
                 except Exception as error:
                     self.fail(explain(error), NO_PATIENCE)
 
-    def advance(self, batch: Batch) -> None:
-        """Applies a batch that begins at the offset of the pipeline. Does not raise: a failure is recorded
-        as its own.
+    def advance(self, batch: Batch, seen: Offset | None) -> None:
+        """Applies a batch that begins at the offset of the pipeline, which its caller has ``seen``; if another thread
+        has moved the pipeline since, it does nothing. Does not raise: a failure is recorded as its own.
         """
         with self._busy:
-            parts = [batch]
+            parts = [batch] if self.offset == seen else []
             while parts and self.active:
                 began, part = time.monotonic(), parts.pop()
                 position = Position(self.name, "", self._batch + 1, {self._stream: part.end})
@@ -180,8 +180,9 @@ class Pipeline:
                     parts += reversed(part.halves() or ())
                     continue
                 except Drifted:
-                    part.read_here()
                     parts.append(part)
+                    if not self._read_here(part):
+                        return
                     continue
                 except Exception as error:
                     self._go_to_position()
@@ -190,6 +191,14 @@ class Pipeline:
                 self._arrive(position, lost)
                 self._count(part.size or 0, time.monotonic() - began, self.steps.engine or "process")
         self.on_progress()
+
+    def _read_here(self, part: Batch) -> bool:
+        try:
+            part.read_here()
+        except Exception as error:
+            self.fail(explain(error))
+            return False
+        return True
 
     def passed(self, end: Offset, rows: int, seconds: float, lost: int) -> None:
         """Records that Spark itself has written the rows up to ``end`` to their target, except for those that were
@@ -210,7 +219,8 @@ class Pipeline:
         self.offset, self._batch, self._from_start = position.offsets[self._stream], position.batch, False
         if self.error is not None:
             self.issues.success(self.error)
-        self.state, self.error, self._tries = moved(self.state, "recover"), None, 0
+        if can_move(self.state, "recover"):
+            self.state, self.error, self._tries = moved(self.state, "recover"), None, 0
         if lost:
             self.lost += lost
             log.warning(
@@ -233,7 +243,8 @@ class Pipeline:
 
     def fail(self, error: Error, patience: Patience = AGAIN) -> None:
         """Ends it with an error that names the statement, for good, or until it is retried."""
-        if not self.wanted:
+        state = self.state
+        if not self.wanted or not can_move(state, "fail"):
             return
         now = time.monotonic()
         if not self._tries:
@@ -246,13 +257,13 @@ class Pipeline:
         self.error = error
         if error.retryable and left > 0:
             pause = min(patience.pause(self._tries), left)
-            self.state = moved(self.state, "retry")
+            self.state = moved(state, "retry")
             self.retry_at = now + pause
             self._tries += 1
             self.issues.retry(error)
             log.warning("%s; trying again in %g s (attempt %d)", error.message, round(pause, 3), self._tries)
         else:
-            self.state = moved(self.state, "fail")
+            self.state = moved(state, "fail")
             self.issues.failure(error)
         self.on_progress()
 

@@ -118,8 +118,8 @@ def get_session(
         # Spark outlives the app that started it, so its temporary files are not in that app's directory.
         directory = Path(tempfile.mkdtemp(prefix="millpond-spark-"))
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
-        log_dir = log_dir or directory
-        log_dir.mkdir(parents=True, exist_ok=True)
+        if log_dir is None or not log_dir.is_dir():
+            log_dir = directory  # the app that starts it may be closed by now
         log = log_dir / "spark.log"
         java, before = find_java(), dict(os.environ)
         os.environ.update(prepare_java(java, directory))

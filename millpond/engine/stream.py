@@ -56,10 +56,9 @@ class Stream(ABC):
     def _wanted(self) -> list[Pipeline]:
         return [p for p in self._members if p.wanted]
 
-    def _furthest(self, pipelines: list[Pipeline]) -> Offset | None:
+    def _furthest(self, offsets: list[Offset | None]) -> Offset | None:
         found: Offset | None = None
-        for pipeline in pipelines:
-            at = pipeline.offset
+        for at in offsets:
             if at is not None and (found is None or abilities.reached(self.source, at, found)):
                 found = at
         return found

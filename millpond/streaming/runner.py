@@ -16,7 +16,7 @@ from millpond.connectors.sink import NativeSink, find_sink
 from millpond.connectors.source import NativeSource, Source
 from millpond.engine.failures import explain
 from millpond.engine.states import State, asked, can_move
-from millpond.errors import PipelineFailed, TimedOut, known
+from millpond.errors import ConnectorMissing, PipelineFailed, TimedOut, known
 from millpond.loading.loader import Loader
 from millpond.loading.progress import Report
 from millpond.plan.plans import StatementPlan
@@ -190,7 +190,8 @@ class Runner:
 
     def _without_spark(self, error: Exception) -> None:
         for pipeline in self:
-            pipeline.fail(explain(error), NO_PATIENCE)
+            if not isinstance(error, ConnectorMissing) or _has_format(pipeline):
+                pipeline.fail(explain(error), NO_PATIENCE)
 
     def take_out(self, query: str) -> list[tuple[RunningStatement, Source]]:
         """Stops a query; its state outside its target stays."""
@@ -351,6 +352,14 @@ class Runner:
         for pipeline in self:
             visit(pipeline)
         return ordered
+
+
+def _has_format(pipeline: Pipeline) -> bool:
+    """Returns whether a statement needs a format that Spark does not include."""
+    target = pipeline.plan.target
+    return isinstance(pipeline.source, NativeSource) or (
+        target.kind == "sink" and issubclass(find_sink(target.name), NativeSink)
+    )
 
 
 def _too_late(pipeline: Pipeline, tables: set[str]) -> None:

@@ -10,6 +10,7 @@ import itertools
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -162,7 +163,18 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
 
     def reached(self, at: Offset | None, end: Offset) -> bool:
         """Compares offsets: two of one place may have been reached in different steps."""
-        return at is not None and {**at, "step": 0} == {**end, "step": 0}
+        if at is None or at["read"] != end["read"]:
+            return at is not None and bool(at["read"] > end["read"])
+        if {**at, "step": 0} == {**end, "step": 0}:
+            return True
+        from millpond.connectors.databases.incremental import Mark
+
+        one, other = Mark.of(at), Mark.of(end)
+        if one.value is None or other.value is None:
+            return other.value is None
+        if one.value == other.value and one.ties is not None and other.ties is not None:
+            return Counter(other.ties) <= Counter(one.ties)
+        return bool(one.value > other.value)
 
     def poll(self, start: Offset | None) -> Offset:
         """Returns the known offset, until it is time to poll again."""

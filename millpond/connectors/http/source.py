@@ -123,8 +123,11 @@ class HttpSource(DriftingSource, Follows, Rejects):
     def pace(self) -> float:
         return max(self.values["poll.interval"] or INTERVAL, 0.01)
 
-    def changes(self, stop: threading.Event) -> Iterator[None]:
+    def end_with(self, stop: threading.Event) -> None:
         self._fetcher.end_with(stop)
+
+    def changes(self, stop: threading.Event) -> Iterator[None]:
+        self.end_with(stop)
         while not stop.wait(self.pace):
             yield
 

@@ -301,7 +301,8 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
     def lost(self, start: Offset | None, end: Offset) -> int:
         if start is None:
             return 0
-        if not same_topic(end, {ID: self._brokers.topic_id(self.topic)}):
+        now = {ID: self._brokers.topic_id(self.topic)}
+        if not same_topic(start, now) or not same_topic(end, now):
             raise self._replaced(TopicReplaced if self.values["topic.recreated"] == "fail" else _Restart)
         first = self._brokers.begins(self.topic, [int(p) for p in places_in(end)])
         begin = self._begin(start, end)

@@ -63,6 +63,9 @@ class StreamSource(Follows, Steps):
         end = stream_end(self.path, self.name)
         return {"seq": max(end, start["seq"]) if start else end}
 
+    def begin(self) -> Offset | None:
+        return self.latest(None) if self.values["start"] == "latest" else None
+
     def splits(self, start: Offset | None, end: Offset) -> list[Split]:
         """Returns the splits. With 'start' = 'latest' there is nothing between None and the first offset."""
         if start is None and self.values["start"] == "latest":
