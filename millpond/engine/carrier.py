@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from millpond.connectors.source import Source
 from millpond.engine import jvm
 from millpond.engine.failures import explain
-from millpond.engine.internals import MemoryStream
+from millpond.engine.internals import MemoryStream, active_context
 from millpond.engine.reader import reading_session
 from millpond.engine.session import new_session
 from millpond.errors import Closed, EngineLost
@@ -142,7 +142,8 @@ class Carrier(Sessions):
         """Ends the query."""
         query, self._query = self._query, None
         if query is not None:
-            end_query(query)
+            if self._started_in is not None and self._started_in.sparkContext is active_context():
+                end_query(query)
             shutil.rmtree(self._directory, ignore_errors=True)
 
 

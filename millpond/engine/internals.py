@@ -5,6 +5,7 @@ No other file uses PySpark's private fields, so only this one depends on its ver
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -133,6 +134,17 @@ def hadoop_files(context: SparkContext, uri: str) -> tuple[Any, Any]:
 def arrow_batches(frame: DataFrame) -> Any:
     """Collects the rows of a frame as Arrow batches."""
     return frame._collect_as_arrow(empty_list_if_zero_records=False)  # type: ignore[operator]
+
+
+def silence_gateway() -> None:
+    """Keeps broken connections to the Java process out of the program's log: they become errors of ours, raised to the
+    caller. Some messages of the gateway go to the root logger, and would set that up as a side effect.
+    """
+    from py4j import java_gateway  # type: ignore[import-untyped]
+
+    if logging.getLogger("py4j").level == logging.NOTSET:
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    java_gateway.logging = java_gateway.logger
 
 
 def silence_accumulators(context: SparkContext) -> None:

@@ -132,9 +132,7 @@ def get_session(
         config = directory / "log4j2.properties"
         config.write_text(_LOG_CONFIG.format(log=log), encoding="utf-8")
         logging.getLogger("SQLQueryContextLogger").disabled = True
-        if logging.getLogger("py4j").level == logging.NOTSET:
-            # A broken connection becomes an error of ours, raised to the caller.
-            logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        internals.silence_gateway()
         builder = SparkSession.builder.master(where)
         settings, classes = _settings(directory, config, formats), java_options(archive)
         if is_cluster(where):
