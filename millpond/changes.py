@@ -14,15 +14,16 @@ ROW = "_row"
 """The column of row numbers that identify the rows of a table without a key."""
 
 Offset = Mapping[str, Any]
-"""A place on a source's line of offsets. JSON, so that a checkpoint can contain it."""
+"""A place on a source's line of offsets. JSON, so that the journal can contain it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
     """Contains how far a pipeline has been applied.
 
-    ``checkpoint`` is the identity of the Spark checkpoint that numbered the batch, so that batch 0 of a new checkpoint
-    is never mistaken for batch 0 of the old one. ``offsets`` are the ends of its sources.
+    ``checkpoint`` says what the number of the batch belongs to, so that batch 0 of a new load is never mistaken for
+    batch 0 of the old one: for a load it is a fingerprint of its offsets, for a running statement it is empty.
+    ``offsets`` are the ends of its sources.
     """
 
     pipeline: str

@@ -1,4 +1,4 @@
-"""Starts Spark when an app first needs it."""
+"""Starts Spark beside an app, or when a query first needs it."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Stopping:
             signal.signal(number, before)  # type: ignore[arg-type]
 
     def gently(self) -> None:
-        """Switches to finishing work on a signal. Spark has replaced the handler of SIGINT by now: restores ours."""
+        """Switches to finishing work on a signal. Sets the handlers again, should something have replaced them."""
         self._gentle = True
         for number in self._before:
             signal.signal(number, self._take)

@@ -124,7 +124,7 @@ class Order(Protocol):
 
 
 class NativeSource(Source):
-    """Describes a source that a Spark format reads. ``decode`` decodes what Spark returns, here or on the executors."""
+    """Describes a source that a Spark format or this process reads; ``decode`` decodes here or on the executors."""
 
     endless = True
     format: ClassVar[str]
@@ -134,7 +134,7 @@ class NativeSource(Source):
     """
 
     def prepare(self) -> None:
-        """Raises what prevents reading; called before Spark reads."""
+        """Raises what prevents reading; called before a statement reads it."""
 
     @abstractmethod
     def stream_settings(self, start: Offset | None, rows: int) -> dict[str, str]:
@@ -146,7 +146,7 @@ class NativeSource(Source):
 
     @abstractmethod
     def offset_of(self, noted: str) -> Offset:
-        """Returns the offset that Spark has written to its checkpoint."""
+        """Returns the offset that Spark notes in the progress of a query."""
 
     @abstractmethod
     def fetch(self, start: Offset | None, end: Offset) -> pa.Table:

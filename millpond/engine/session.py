@@ -1,4 +1,4 @@
-"""Provides one Spark session for the process: started when the first pipeline needs it, shared by all apps."""
+"""Provides one Spark session for the process: started at the first request, shared by all apps."""
 
 from __future__ import annotations
 

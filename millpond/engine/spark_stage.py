@@ -171,7 +171,7 @@ def needed_of(rows: DataFrame, plan: BatchPlan) -> DataFrame:
 
 
 def _same_session(frame: DataFrame, spark: SparkSession) -> bool:
-    """Returns whether two sessions are the same: Spark makes a new Python object of its session for every batch."""
+    """Returns whether two sessions are the same, whatever Python objects they have."""
     if frame.sparkSession.sparkContext is not spark.sparkContext:
         return False  # the process of the other session is gone
     return bool(java_session(frame.sparkSession).equals(java_session(spark)))

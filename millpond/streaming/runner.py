@@ -173,7 +173,7 @@ class Runner:
                 self.starter.refuse(pipeline.plan, undo, pipeline.error)
 
     def describe(self) -> list[dict[str, Any]]:
-        """Describes each query, also those that wait for tables, or for Spark to start."""
+        """Describes each query, also those that have not started."""
         return [p.describe() for p in self] + self.starter.describe()
 
     def _settle(self, streams: list[Stream]) -> None:

@@ -161,7 +161,7 @@ class Starter:
 
     @property
     def starting(self) -> bool:
-        """Returns whether queries are being started just now, and Spark with the first."""
+        """Returns whether queries are being started just now."""
         return self._starting.locked()
 
     def needed(self) -> dict[str, tuple[str, ...]]:

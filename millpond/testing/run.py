@@ -6,8 +6,8 @@
     restart   the app is cut off in the middle and started again on its state directory
 
 A case without streams runs on both paths and with a restart. A case with streams runs plain: its
-statements get their batches directly and process them in process. It also runs with a restart: a query of Spark reads
-the stream and processes it.
+statements get their batches directly and process them in process. It also runs with a restart: a loop reads the
+stream, and Spark evaluates.
 """
 
 from __future__ import annotations

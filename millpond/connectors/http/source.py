@@ -165,7 +165,7 @@ class HttpSource(DriftingSource, Follows, Rejects):
             return self._fetch(start)
 
     def poll(self, start: Offset | None) -> Offset:
-        """Returns the last response of this or another process, until it is time for another request."""
+        """Returns the last response, until it is time for another request."""
         noted = self._spool.noted()
         if start is None or noted is None:
             return self.latest(start)

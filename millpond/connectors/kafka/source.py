@@ -1,4 +1,4 @@
-"""Reads Kafka with Spark's connector: ``kafka://topic``, ``kafka://host:9092/topic``.
+"""Reads Kafka, here or with Spark's connector: ``kafka://topic``, ``kafka://host:9092/topic``.
 
 An offset is the next offset of each partition, and the identity of the topic. Rows are in the order of their partition,
 and across partitions in that of their timestamps if they are few: see ``order.py``.
