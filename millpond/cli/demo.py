@@ -104,7 +104,7 @@ def _feed(app: App, trades: int) -> None:
     A piece is as large as a batch that the engine evaluates in process, so the rates are not those of Spark jobs.
     """
     app.drain(math.inf)
-    say(f"Spark is up, the first trades are in: pnl has {_rows(app)} rows")
+    say(f"the first trades are in: pnl has {_rows(app)} rows")
     began = time.monotonic()
     for start in range(0, trades, PIECE):
         count = min(PIECE, trades - start)

@@ -26,7 +26,7 @@ def run(example: Path, brokers: str, count: int) -> None:
     with App(example / "kafka.sql", _on_progress=loading.report, _on_status=loading.status) as app:
         loading.close()
         app.drain(math.inf)
-        say(f'Spark is up; the trades come from the topic "{TRADES}" at {brokers}')
+        say(f'the trades come from the topic "{TRADES}" at {brokers}')
         began = time.monotonic()
         for start in range(0, count, PIECE):
             _produce(brokers, make_trades(1_000 + start, min(PIECE, count - start)))

@@ -96,7 +96,7 @@ class LocalSession:
                 error.hint = self._hint
             raise
         if isinstance(result, RunningResult):
-            # Spark took over Ctrl-C when it started, and would cancel every query with it.
+            # Ctrl-C ends the output, whatever handled it before.
             signal.signal(signal.SIGINT, signal.default_int_handler)
             return Answer(None, True, self._tails.follow(result, lambda: False))
         if result.count is not None:

@@ -21,7 +21,6 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -38,8 +37,15 @@ from millpond.types import Schema
 class Follows(Source):
     """Declares that rows may come after ``latest``."""
 
-    announces: ClassVar[bool] = False
-    """Whether ``changes`` yields as soon as there is something new, and costs nothing meanwhile."""
+    @property
+    def announces(self) -> bool:
+        """Returns whether ``changes`` yields as soon as there is something new, and costs next to nothing meanwhile."""
+        return False
+
+    @property
+    def interval(self) -> float | None:
+        """Returns the seconds between two polls, if a poll costs so much that somebody has set them."""
+        return None
 
     @property
     def follows(self) -> bool:
@@ -230,6 +236,11 @@ def runs(source: Source) -> bool:
 def changes(source: Source, stop: threading.Event) -> Iterator[None]:
     """Yields whenever there may be something new, until ``stop`` is set."""
     return source.changes(stop) if isinstance(source, Follows) else ticks(stop)
+
+
+def interval(source: Source) -> float | None:
+    """Returns the seconds between two polls of a source, if they are set."""
+    return source.interval if isinstance(source, Follows) else None
 
 
 def end_with(source: Source, stop: threading.Event) -> None:

@@ -179,7 +179,7 @@ class NativeSource(Source):
         raise NotSupported(f"{self.kind}:// cannot be decoded by Spark")
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        raise NotSupported(f"{self.kind}:// is read by Spark only")
+        raise NotSupported(f"{self.kind}:// is not read split by split")
 
 
 @cache

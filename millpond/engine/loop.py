@@ -59,7 +59,10 @@ class StreamLoop(Stream):
         self._size = size
         self._carrier = Carrier(source, name, directory / "now", spark)
         self._late_carrier = Carrier(source, f"{name}, behind", directory / "behind", spark)
-        self._idle = _LATER if subscribe is None else _ANNOUNCED
+        interval = abilities.interval(source)
+        self._soon, self._idle = (interval, interval) if interval is not None else (_SOON, _LATER)
+        if subscribe is not None:
+            self._idle = _ANNOUNCED
         self._behind: list[Pipeline] = []
         self._at: Offset | None = None
         """The offset that the next batch begins at."""
@@ -78,6 +81,10 @@ class StreamLoop(Stream):
     def wake(self) -> None:
         """Makes the loop look for new rows at once."""
         self._news.set()
+
+    def pull(self) -> None:
+        """Looks for new rows at once: the statements move by themselves."""
+        self.wake()
 
     def settle(self) -> None:
         """Starts or ends the loop. It begins at the offset of the most advanced statement; others at the same offset
@@ -165,7 +172,7 @@ class StreamLoop(Stream):
 
     def _read(self, turn: int, changes: Iterator[None] | None, failed: bool) -> None:
         """Passes batches to the statements, until the turn is over. After a failure they recover first."""
-        pause = _SOON
+        pause = self._soon
         while True:
             self._news.clear()
             with self._lock:
@@ -194,7 +201,7 @@ class StreamLoop(Stream):
                     self._news.wait(pause)
                     pause = min(self._idle, pause * 1.5)
             else:
-                pause = _SOON
+                pause = self._soon
                 self._apply(turn, members, at, abilities.clip(self.source, at, end, self._size.rows))
 
     def _apply(self, turn: int, members: list[Pipeline], start: Offset | None, end: Offset) -> None:

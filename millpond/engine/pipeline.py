@@ -42,6 +42,10 @@ class Statement(Protocol):
         """Returns whether its position is not stored."""
 
     @property
+    def may_need_spark(self) -> bool:
+        """Returns whether Spark may evaluate some of its batches."""
+
+    @property
     def position(self) -> Position | None:
         """Returns the newest committed position."""
 

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from millpond.changes import Offset
 from millpond.connectors.source import SEQ, NativeSource, Source, Split
 from millpond.engine.internals import java_session, java_sessions
-from millpond.engine.session import is_local, new_session
+from millpond.engine.session import new_session
 from millpond.types import quote, type_name
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def reading_session(spark: SparkSession, source: Source) -> SparkSession:
     thread last used, whichever that is: so it is this one, temporarily.
     """
     session = new_session(spark)
-    if isinstance(source, NativeSource) or (source.staged and is_local(spark)):
+    if isinstance(source, NativeSource) or source.staged:
         return session
     sessions = java_sessions(session)
     before = sessions.getActiveSession()

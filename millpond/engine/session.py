@@ -118,8 +118,9 @@ def get_session(
         # Spark outlives the app that started it, so its temporary files are not in that app's directory.
         directory = Path(tempfile.mkdtemp(prefix="millpond-spark-"))
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
-        if log_dir is None or not log_dir.is_dir():
+        if log_dir is None or not log_dir.parent.is_dir():
             log_dir = directory  # the app that starts it may be closed by now
+        log_dir.mkdir(exist_ok=True)
         log = log_dir / "spark.log"
         java, before = find_java(), dict(os.environ)
         os.environ.update(prepare_java(java, directory))

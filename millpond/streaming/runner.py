@@ -180,7 +180,7 @@ class Runner:
         """Starts to read the streams that a statement needs, and ends the others; Spark starts beside that. What cannot
         be started fails.
         """
-        if not self._direct and any(p.wanted for p in self):
+        if not self._direct and any(p.wanted and p.statement.may_need_spark for p in self):
             try:
                 self._spark.start(self._without_spark)
             except Exception as error:

@@ -32,6 +32,10 @@ class Stages:
         self._spark = spark
         self.clock = clock
 
+    def may_use_spark(self, rule: EngineRule) -> bool:
+        """Returns whether Spark may evaluate batches of a statement with that rule."""
+        return rule.in_app(self._engine).engine != "process"
+
     def stage(self, plan: BatchPlan, rule: EngineRule) -> Stage:
         """Returns what evaluates a plan over batches. Raises NotSupported if that is DuckDB alone, and it cannot."""
         from millpond.engine.stage import Stage

@@ -78,6 +78,11 @@ class RunningStatement(ABC):
             self.store.fills(self.plan.name, self.plan.target.name)
 
     @property
+    def may_need_spark(self) -> bool:
+        """Returns whether Spark may evaluate some of its batches."""
+        return self.stages.may_use_spark(self.plan.rule)
+
+    @property
     def position(self) -> Position | None:
         """Returns the newest committed position."""
         return self._seen if self.ephemeral else self.store.position(self.plan.name)

@@ -230,7 +230,9 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         before = places_in(start) if start and same_topic(start, now) else {}
         return now | {p: max(end, before.get(p, 0)) for p, end in ends.items()}
 
-    announces = True
+    @property
+    def announces(self) -> bool:
+        return True
 
     def changes(self, stop: Event) -> Iterator[None]:
         return self._reader.changes(self._brokers, self.topic, stop)

@@ -113,6 +113,8 @@ class MemorySource(Follows, Steps):
     def schema(self) -> Schema:
         return self.declared or (self._rows.schema() if self._rows is not None else self._find().schema)
 
+    staged: ClassVar[bool] = True
+
     def latest(self, start: Offset | None) -> Offset:
         if (stream := self._stream()) is not None:
             return {"of": stream.uri, **stream.latest(self._within(start))}

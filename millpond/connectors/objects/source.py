@@ -62,11 +62,18 @@ class ObjectSource(ListedSource):
     def place(self) -> Place:
         return ObjectPlace(self._store, self.path, any_suffix=self.values["format"] is not None)
 
+    @property
+    def announces(self) -> bool:
+        return bool(self.values["queue"])
+
+    @property
+    def interval(self) -> float:
+        return max(float(self.values["watch.interval"]), 0.05)
+
     def changes(self, stop: threading.Event) -> Iterator[None]:
-        interval = max(self.values["watch.interval"], 0.05)
         if self.values["queue"]:
-            yield from notifications(self.values, interval, stop)
-        while not stop.wait(interval):
+            yield from notifications(self.values, self.interval, stop)
+        while not stop.wait(self.interval):
             yield
 
     def _format(self, path: str) -> Format:
