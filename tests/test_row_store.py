@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,21 +19,26 @@ if TYPE_CHECKING:
 
 
 def test_a_store_belongs_to_one_app(spark: SparkSession, tmp_path: Path) -> None:
-    """What is left of a life of the app that was killed is removed, and what is others' is not."""
-    for left in ("millpond-mine/7/rows.parquet", "millpond-other/7/rows.parquet", "notes.txt"):
-        (tmp_path / left).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / left).write_text("left")
+    """What is left of a run that was killed is removed later, and what is another run's or another app's is not."""
+    mine = tmp_path / "shared rows" / "millpond-mine"
+    other = tmp_path / "shared rows" / "millpond-other"
+    for left in (mine / "dead/7/rows.parquet", mine / "alive/7/rows.parquet", other / "dead/7/rows.parquet"):
+        left.parent.mkdir(parents=True, exist_ok=True)
+        left.write_text("left")
+    for dead in (mine / "dead", other / "dead"):
+        os.utime(dead, times=(time.time() - 2 * 24 * 3600,) * 2)
     session = spark.newSession()
-    store = open_store(session, f"{tmp_path}/millpond-mine")
-    assert sorted(p.name for p in (tmp_path / "millpond-mine").iterdir()) == ["check"]
-    assert (tmp_path / "millpond-other/7/rows.parquet").exists() and (tmp_path / "notes.txt").exists()
+    store = open_store(session, str(mine))
+    (own,) = {p.name for p in mine.iterdir()} - {"alive"}
+    assert [p.name for p in (mine / own).iterdir()] == ["check"]
+    assert (other / "dead/7/rows.parquet").exists() and (mine / "alive/7/rows.parquet").exists()
     of_statement = store_of(new_session(session))
     assert of_statement is not None and of_statement.uri == store.uri
     assert session.read.parquet(store.put("8", pa.table({"x": [1, 2]}))).count() == 2
     store.remove("8")
-    assert not (tmp_path / "millpond-mine" / "8").exists()
+    assert not (mine / own / "8").exists()
     store.clear()
-    assert not (tmp_path / "millpond-mine").exists() and spark.conf.get(SETTING, None) is None
+    assert [p.name for p in mine.iterdir()] == ["alive"] and spark.conf.get(SETTING, None) is None
 
 
 def test_a_store_by_way_of_spark(spark: SparkSession, tmp_path: Path) -> None:

@@ -148,6 +148,10 @@ class NativeSource(Source):
     def offset_of(self, noted: str) -> Offset:
         """Returns the offset that Spark notes in the progress of a query."""
 
+    def begun(self, start: Offset | None, end: Offset) -> Offset | None:
+        """Returns the offset that a range begins at: for None, what is the beginning now."""
+        return start
+
     @abstractmethod
     def fetch(self, start: Offset | None, end: Offset) -> pa.Table:
         """Reads what lies between two offsets in this process, without Spark, in the form that Spark returns."""

@@ -101,6 +101,8 @@ def make_later(archive: Path | None, environment: Mapping[str, str]) -> None:
     """
     if archive is None or is_whole(archive) or _failed_lately(archive):
         return
+    if getattr(sys, "frozen", False):
+        return  # the executable is the user's program
     # The maker imports this very Millpond, wherever it is imported from.
     path = [*filter(None, [environment.get("PYTHONPATH")]), str(Path(__file__).parents[2])]
     try:

@@ -69,6 +69,7 @@ def _make(archive: Path) -> None:
         new.unlink(missing_ok=True)
         raise
     if code != 0 or not new.is_file():
+        new.unlink(missing_ok=True)
         raise RuntimeError(f"Java wrote no archive and ended with code {code}")
     size_of(archive).unlink(missing_ok=True)
     _put(new, archive)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -253,7 +254,8 @@ class Batch:
     def close(self) -> None:
         """Releases the rows that Spark caches or that are staged for it, also those of batches fitted from it."""
         while self._kept:
-            self._kept.pop().unpersist()
+            with suppress(Exception):  # the JVM may be gone
+                self._kept.pop().unpersist()
         while self._staged:
             self._staged.pop().close()
         if self._messages is not None:

@@ -32,6 +32,8 @@ VERSION = "4.2"
 _THEIRS = ("spark.sql.adaptive.", "spark.sql.catalog.", "spark.sql.shuffle.", "spark.sql.warehouse.")
 """Settings of a given session that hold for ours too: how and where, not what Spark answers."""
 _lock = threading.Lock()
+_sent: list[SparkContext] = []
+"""The context that has our package."""
 _known: tuple[SparkContext, SparkSession] | None = None
 
 
@@ -79,9 +81,11 @@ def session_of(
             check_given(spark)
             own = prepared(spark.newSession(), settings)
             if is_cluster(context.master or ""):
-                directory = tempfile.mkdtemp(prefix="millpond-")  # executors fetch from there at any time
-                atexit.register(shutil.rmtree, directory, ignore_errors=True)
-                send_package(own, Path(directory))
+                if context not in _sent:
+                    directory = tempfile.mkdtemp(prefix="millpond-")  # executors fetch from there at any time
+                    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+                    send_package(own, Path(directory))
+                    _sent[:] = [context]
                 check(own)
             # PySpark logs every failure of a query; those of our statements become error records, or errors of theirs.
             logging.getLogger("SQLQueryContextLogger").addFilter(_is_of_the_program)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _REJECTED = pa.schema([("seq", pa.int64()), ("reason", pa.string()), ("value", pa.string())])
 _numbers = itertools.count(1)
 _lock = threading.Lock()
+_making = threading.Lock()
 _reports: list[tuple[SparkContext, Accumulator[Any]]] = []
 
 
@@ -65,12 +66,11 @@ class _Reports:
 def _reports_of(spark: SparkSession) -> Accumulator[Any]:
     """Returns the reports of all tasks: one for every context, as Spark never forgets one."""
     context = spark.sparkContext
-    with _lock:
+    with _making:
         for known, reports in _reports:
             if known is context:
                 return reports
-    made: Accumulator[Any] = context.accumulator({}, _Reports())  # type: ignore[arg-type]
-    with _lock:
+        made: Accumulator[Any] = context.accumulator({}, _Reports())  # type: ignore[arg-type]
         _reports[:] = [(context, made)]
     return made
 
@@ -82,7 +82,7 @@ class Decoder:
         self._source = source
         self._order = order
         self._number = number
-        self._reports = reports
+        self.reports = reports
 
     def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the rows with ``_seq``. Reports if it was read to the end."""
@@ -90,7 +90,7 @@ class Decoder:
         for received, drifts in self._decoded(batches):
             rejected, drifting = rejected + received.rejected.num_rows, drifting or drifts
             yield received.rows.append_column(pa.field(SEQ, pa.int64()), received.places)
-        self._reports.add({self._number: {_task(): Report(rejected, drifting)}})
+        self.reports.add({self._number: {_task(): Report(rejected, drifting)}})
 
     def rejected(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the messages that cannot be decoded."""
@@ -147,11 +147,16 @@ class Messages:
             self.__dict__.pop(made, None)
 
     @cached_property
+    def _begin(self) -> Offset | None:
+        """Returns where the range begins: the beginning of a topic moves while it is read."""
+        return self._source.begun(self._start, self._end)
+
+    @cached_property
     def received(self) -> Received:
         """Returns the rows that are decoded here, with their sequence numbers as places."""
         source = self._source
-        raw = source.fetch(self._start, self._end)
-        numbers = source.order(self._start, self._end, raw)(raw)
+        raw = source.fetch(self._begin, self._end)
+        numbers = source.order(self._begin, self._end, raw)(raw)
         if len(numbers) > 1 and (numbers[1:] < numbers[:-1]).any():
             order = np.argsort(numbers)
             raw, numbers = raw.take(pa.array(order)), numbers[order]
@@ -187,11 +192,11 @@ class Messages:
 
     @cached_property
     def _raw(self) -> DataFrame:
-        return read_range(self._spark(), self._source, self._start, self._end).selectExpr(*self._source.flat)
+        return read_range(self._spark(), self._source, self._begin, self._end).selectExpr(*self._source.flat)
 
     @cached_property
     def _decoder(self) -> Decoder:
-        order = self._source.order(self._start, self._end)
+        order = self._source.order(self._begin, self._end)
         return Decoder(self._copy, order, self._number, _reports_of(self._raw.sparkSession))
 
     @cached_property
@@ -211,7 +216,7 @@ class Messages:
         reports = self._taken_reports()
         if any(r.drifts for r in reports):
             raise Drifted
-        if len(reports) >= len(self._source.splits(self._start, self._end)) and not any(
+        if len(reports) >= len(self._source.splits(self._begin, self._end)) and not any(
             r.rejected for r in reports
         ):
             return None
@@ -223,7 +228,7 @@ class Messages:
         return collect(self._raw.mapInArrow(self._decoder.rejected, columns)).sort_by("seq")
 
     def _taken_reports(self) -> list[Report]:
-        found = _reports_of(self._raw.sparkSession).value
+        found = self._decoder.reports.value
         with _lock:
             return list(found.pop(self._number, {}).values())
 

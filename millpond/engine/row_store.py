@@ -1,6 +1,7 @@
 """Stores rows of the driver where executors see them: in a folder, or in what Hadoop's file systems reach (s3a://).
 
-An app has a folder of its own there. What an app that was killed has left behind is removed when it starts again.
+An app has a folder of its own there, and each run of it one in that. What a killed run has left behind is removed when
+the app starts a day later, or still later: a run that goes on is never touched.
 """
 
 from __future__ import annotations
@@ -8,22 +9,26 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from millpond.engine import jvm
 from millpond.engine.internals import hadoop_files
-from millpond.errors import EngineError
+from millpond.errors import ConnectionLost, EngineError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SETTING = "millpond.store"
 """The setting of a session that contains the URI of the app's folder."""
+_LEFT_BEHIND = 24 * 3600.0
 _GROUP_ROWS = 131_072
 """Rows of a row group: groups are read in parallel."""
 
@@ -42,6 +47,9 @@ class RowStore(Protocol):
     def clear(self) -> None:
         """Removes everything. Does not raise."""
 
+    def tidy(self, before: float) -> None:
+        """Removes what was last changed before a time."""
+
 
 class FolderStore:
     """Keeps rows in a folder of this machine, which others may see too."""
@@ -52,15 +60,27 @@ class FolderStore:
 
     def put(self, name: str, rows: pa.Table) -> str:
         folder = self._path / name
-        folder.mkdir(parents=True)
-        write_parquet(rows, folder / "rows.parquet")
-        return folder.as_uri()
+        try:
+            folder.mkdir(parents=True)
+        except OSError as error:
+            raise _lost(self.uri, error) from error
+        try:
+            write_parquet(rows, folder / "rows.parquet")
+        except OSError as error:
+            self.remove(name)
+            raise _lost(self.uri, error) from error
+        return f"file://{folder}"  # Hadoop takes a path as it is
 
     def remove(self, name: str) -> None:
         shutil.rmtree(self._path / name, ignore_errors=True)
 
     def clear(self) -> None:
         shutil.rmtree(self._path, ignore_errors=True)
+
+    def tidy(self, before: float) -> None:
+        for left in self._path.iterdir() if self._path.is_dir() else ():
+            if left.is_dir() and left.stat().st_mtime < before:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 class HadoopStore:
@@ -72,10 +92,13 @@ class HadoopStore:
 
     def put(self, name: str, rows: pa.Table) -> str:
         uri = f"{self.uri}/{name}"
-        files, path_of = hadoop_files(self._spark.sparkContext, uri)
         with tempfile.TemporaryDirectory(prefix="millpond-") as folder:
             write_parquet(rows, made := Path(folder, "rows.parquet"))
-            files.copyFromLocalFile(True, True, path_of(made.as_uri()), path_of(f"{uri}/rows.parquet"))
+            try:
+                files, path_of = hadoop_files(self._spark.sparkContext, uri)
+                files.copyFromLocalFile(True, True, path_of(made.as_uri()), path_of(f"{uri}/rows.parquet"))
+            except Exception as error:
+                raise jvm.lost(error) or _lost(self.uri, error) from error
         return uri
 
     def remove(self, name: str) -> None:
@@ -83,6 +106,13 @@ class HadoopStore:
 
     def clear(self) -> None:
         self._delete(self.uri)
+
+    def tidy(self, before: float) -> None:
+        files, path_of = hadoop_files(self._spark.sparkContext, self.uri)
+        if files.exists(path_of(self.uri)):
+            for left in files.listStatus(path_of(self.uri)):
+                if left.isDirectory() and left.getModificationTime() < before * 1000:
+                    files.delete(left.getPath(), True)
 
     def _delete(self, uri: str) -> None:
         with suppress(Exception):  # the JVM may be gone; the next start removes it
@@ -104,19 +134,20 @@ def store_of(spark: SparkSession) -> RowStore | None:
 
 
 def open_store(spark: SparkSession, uri: str) -> RowStore:
-    """Makes a store that of the session, empties it, and removes it when the process ends. Raises EngineError if
-    the driver cannot write there.
+    """Makes a folder in the folder of an app the store of the session, and removes it when the process ends. What
+    was left behind there a day ago or earlier is removed. Raises EngineError if the driver cannot write there.
     """
-    store = store_at(spark, uri)
-    store.clear()
+    app = store_at(spark, uri)
+    store = store_at(spark, f"{app.uri}/{uuid4().hex}")
     try:
+        app.tidy(time.time() - _LEFT_BEHIND)
         store.put("check", pa.table({"x": [1]}))
     except Exception as error:
         raise EngineError(
-            f'the store "{uri}" cannot be written: {_first_line(error)}',
+            f'the store "{uri}" cannot be written: {_first_line(error.__cause__ or error)}',
             hint="name a folder that the driver and all workers have, or a URI that Spark has the jars and keys of",
         ) from error
-    spark.conf.set(SETTING, uri)
+    spark.conf.set(SETTING, store.uri)
     atexit.register(store.clear)
     return store
 
@@ -142,7 +173,12 @@ def write_parquet(rows: pa.Table, path: Path) -> None:
     )
 
 
-def _first_line(error: Exception) -> str:
+def _lost(uri: str, error: Exception) -> ConnectionLost:
+    """Returns the error for rows that cannot be written just now."""
+    return ConnectionLost(f'rows for Spark cannot be written to "{uri}": {_first_line(error)}')
+
+
+def _first_line(error: BaseException) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
     java = getattr(error, "java_exception", None)

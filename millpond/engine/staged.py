@@ -7,19 +7,22 @@ Arrow with the tasks, which decode it, or, if they are few, as rows in the plan 
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import math
 import os
+import shutil
 import tempfile
 import weakref
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from millpond.engine.given import active_kept
+from millpond.engine.given import active_kept, is_given
 from millpond.engine.row_store import FolderStore, RowStore, store_of
 from millpond.engine.session import is_local
 from millpond.formats.received import no_rows
@@ -52,8 +55,9 @@ class Staged:
             self.frame = to_frame(spark, rows)
             return
         name = str(next(_numbers))
+        uri = store.put(name, rows)
         self._remove = weakref.finalize(self, store.remove, name)
-        self.frame = spark.read.schema(_columns(rows.schema)).parquet(store.put(name, rows))
+        self.frame = spark.read.schema(_columns(rows.schema)).parquet(uri)
 
     @property
     def table(self) -> DataFrame:
@@ -76,9 +80,20 @@ def goes_through_files(spark: SparkSession) -> bool:
 
 
 def staging_folder(spark: SparkSession) -> Path:
-    """Returns the folder of what is staged, among Spark's own temporary files."""
-    parent = spark.sparkContext.getConf().get("spark.local.dir") or tempfile.gettempdir()
+    """Returns the folder of what is staged, which only this user can read: among Spark's own temporary files, if we
+    have started it.
+    """
+    parent = spark.sparkContext.getConf().get("spark.local.dir")
+    if parent is None or is_given(spark.sparkContext):
+        return _own_folder()
     return Path(parent, f"staged-{os.getpid()}")
+
+
+@cache
+def _own_folder() -> Path:
+    folder = tempfile.mkdtemp(prefix="millpond-staged-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:

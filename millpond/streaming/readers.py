@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from millpond.connectors.sink import NativeSink
 from millpond.connectors.source import NativeSource, Source
+from millpond.errors import without_passwords
 from millpond.sql.catalog import Relation
 from millpond.store.store import Store
 from millpond.streaming.sink_statement import SinkRows
@@ -81,7 +82,7 @@ class Readers:
         if not relation.uri:
             subscribe = partial(self._store.visibility.listen_to_stream, relation.name)
         directory = self._scratch / f"stream-{next(self._numbers)}"
-        return StreamLoop(relation.name, source, size, directory, self._spark, subscribe)
+        return StreamLoop(without_passwords(relation.name), source, size, directory, self._spark, subscribe)
 
     def close(self, stream: Stream) -> None:
         """Ends what no statement needs any more."""

@@ -260,6 +260,9 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         begin = self._begin(start, end)
         return {int(p): (begin[p], end[p]) for p in begin if end[p] > begin[p]}
 
+    def begun(self, start: Offset | None, end: Offset) -> Offset:
+        return start if start is not None else dict(end) | self._begin(None, end)
+
     def splits(self, start: Offset | None, end: Offset) -> list[Split]:
         return [Split(until - begin, None) for begin, until in self._ranges(start, end).values()]
 
@@ -340,7 +343,8 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
     def range_settings(self, start: Offset | None, end: Offset) -> dict[str, str]:
         begin = self._begin(start, end)
         return reading_settings(self.servers, self.client) | {
-            "subscribe": self.topic,
+            # Other partitions may be there by now.
+            "assign": json.dumps({self.topic: [int(p) for p in begin]}),
             "startingOffsets": json.dumps({self.topic: begin}),
             "endingOffsets": json.dumps({self.topic: places_in(end)}),
         }
