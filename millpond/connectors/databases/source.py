@@ -163,10 +163,14 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
 
     def reached(self, at: Offset | None, end: Offset) -> bool:
         """Compares offsets: two of one place may have been reached in different steps."""
-        if at is None or at["read"] != end["read"]:
-            return at is not None and bool(at["read"] > end["read"])
+        if at is None:
+            return False
         if {**at, "step": 0} == {**end, "step": 0}:
             return True
+        if "read" not in at or "read" not in end:
+            return False  # one of them is in a log of changes
+        if at["read"] != end["read"] or "value" not in at or "value" not in end:
+            return bool(at["read"] > end["read"])
         from millpond.connectors.databases.incremental import Mark
 
         one, other = Mark.of(at), Mark.of(end)
