@@ -1,7 +1,7 @@
 """A real Spark cluster for tests: a standalone master and workers of the installed PySpark.
 
-Each worker is in a mount namespace of its own, in which the folder of temporary files is empty: of what the driver
-has on its disk, the state directory above all, executors see only ``shared``.
+Each worker is in a mount namespace of its own, in which the folder of the test run is empty: of what the driver writes,
+its state directory and its temporary files, executors see only ``shared``.
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ def free_port() -> int:
 
 
 class Cluster:
-    """Runs a master and workers with one core and room for one executor each, until it is closed. ``folder`` is new."""
+    """Runs a master and workers with one core and room for one executor each, until it is closed. ``folder`` is new,
+    and in a folder that is ``hidden`` from workers.
+    """
 
-    def __init__(self, folder: Path, workers: int = 2):
+    def __init__(self, folder: Path, hidden: Path, workers: int = 2):
         import pyspark
 
-        hidden = tempfile.gettempdir()
         self.shared = folder / "shared"
         """The folder that all see."""
         self.shared.mkdir(parents=True)
@@ -64,7 +65,7 @@ class Cluster:
             f" -Dspark.deploy.recoveryDirectory={self.shared / 'recovery'}",
             "SPARK_NO_DAEMONIZE": "1",
             "SHARED": str(self.shared),
-            "HIDDEN": hidden,
+            "HIDDEN": str(hidden),
             "ASIDE": _ASIDE,
         }
         self._env.pop("SPARK_SUBMIT_OPTS", None)
@@ -76,8 +77,11 @@ class Cluster:
         (folder / "conf" / "spark-defaults.conf").write_text(
             "".join(f"{name} {value}\n" for name, value in settings.items())
         )
+        temporary = folder / "tmp"
+        temporary.mkdir()
         self.driver_env = {
             **os.environ,
+            "TMPDIR": str(temporary),
             "SPARK_CONF_DIR": str(folder / "conf"),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYTHONPATH": str(Path(__file__).resolve().parent.parent),

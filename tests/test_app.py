@@ -668,6 +668,8 @@ def test_help_shows_what_is_for_programs() -> None:
         "path_or_sql",
         "state",
         "master",
+        "spark",
+        "store",
         "engine",
         "functions",
         "compact_after",

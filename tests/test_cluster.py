@@ -95,7 +95,7 @@ def driver(cluster: Cluster, **settings: Any) -> Iterator[Driver]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("cluster") / "new") as cluster:
+    with Cluster(tmp_path_factory.mktemp("cluster") / "new", tmp_path_factory.getbasetemp()) as cluster:
         yield cluster
 
 
@@ -188,7 +188,7 @@ def test_a_cluster_that_is_killed_again_and_again(tmp_path: Path, stored: bool) 
     kinds = ["executor", "worker", "driver", "master"] * each
     chance.shuffle(kinds)
     found: dict[str, Any] = {}
-    with Cluster(tmp_path / "cluster") as cluster:
+    with Cluster(tmp_path / "cluster", tmp_path) as cluster:
         store = str(cluster.shared / "store") if stored else None
         settings = {
             "do": "run",

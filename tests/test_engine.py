@@ -319,8 +319,7 @@ def test_tables_that_are_shipped_are_broadcast(spark: SparkSession, monkeypatch:
 
 
 def test_a_batch_too_large_to_ship_is_cut(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("staged", "batch"):
-        monkeypatch.setattr(f"millpond.engine.{module}.is_local", lambda _: False)
+    monkeypatch.setattr("millpond.engine.staged.is_local", lambda _: False)
     monkeypatch.setattr("millpond.engine.batch.SHIPPED", 40_000)
     sql = "CREATE STREAM s (id BIGINT, x BIGINT); CREATE TABLE t AS SELECT id, x * 2 AS y FROM s;"
     with App(sql, engine="spark", _direct=True) as app:

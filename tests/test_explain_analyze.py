@@ -134,7 +134,7 @@ def test_explaining_a_statement_takes_no_name() -> None:
     with App("CREATE STREAM s (k INT)") as app:
         text = "CREATE TABLE t AS SELECT k, COUNT(*) AS n FROM s GROUP BY k"
         app.sql(f"EXPLAIN {text}; {text}")
-        assert "running" in lines(app, text)[-1]
+        assert any("running" in line for line in lines(app, text))
 
 
 def test_what_finds_nothing_to_do_does_nothing(app: App) -> None:

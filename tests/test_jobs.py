@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from millpond import App
 from millpond.engine.jobs import named, working_for
@@ -27,9 +30,9 @@ def jobs(spark: SparkSession) -> set[tuple[str | None, str]]:
         said = job.description()
         stages = job.stageIds()
         for stage in (stages.apply(i) for i in range(stages.size())):
-            found.add(
-                (said.get() if said.isDefined() else None, store.lastStageAttempt(stage).schedulingPool())
-            )
+            with suppress(Py4JJavaError):  # a stage that was skipped is not known
+                pool = store.lastStageAttempt(stage).schedulingPool()
+                found.add((said.get() if said.isDefined() else None, pool))
     return found
 
 

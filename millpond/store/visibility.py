@@ -41,7 +41,12 @@ class Visibility:
         """
         listeners = self._stream_listeners.setdefault(stream.lower(), [])
         listeners.append(listener)
-        return lambda: listeners.remove(listener)
+
+        def remove() -> None:
+            if listener in listeners:
+                listeners.remove(listener)
+
+        return remove
 
     def sent(self, streams: Iterable[str]) -> None:
         """Calls those that wait for rows of these streams."""
