@@ -50,6 +50,9 @@ class RowStore(Protocol):
     def tidy(self, before: float) -> None:
         """Removes what was last changed before a time."""
 
+    def drop_if_empty(self) -> None:
+        """Removes the folder itself, if nothing is in it. Does not raise."""
+
 
 class FolderStore:
     """Keeps rows in a folder of this machine, which others may see too."""
@@ -76,6 +79,10 @@ class FolderStore:
 
     def clear(self) -> None:
         shutil.rmtree(self._path, ignore_errors=True)
+
+    def drop_if_empty(self) -> None:
+        with suppress(OSError):
+            self._path.rmdir()
 
     def tidy(self, before: float) -> None:
         for left in self._path.iterdir() if self._path.is_dir() else ():
@@ -106,6 +113,11 @@ class HadoopStore:
 
     def clear(self) -> None:
         self._delete(self.uri)
+
+    def drop_if_empty(self) -> None:
+        with suppress(Exception):  # it is not empty, or the JVM is gone
+            files, path_of = hadoop_files(self._spark.sparkContext, self.uri)
+            files.delete(path_of(self.uri), False)
 
     def tidy(self, before: float) -> None:
         files, path_of = hadoop_files(self._spark.sparkContext, self.uri)
@@ -148,6 +160,7 @@ def open_store(spark: SparkSession, uri: str) -> RowStore:
             hint="name a folder that the driver and all workers have, or a URI that Spark has the jars and keys of",
         ) from error
     spark.conf.set(SETTING, store.uri)
+    atexit.register(app.drop_if_empty)
     atexit.register(store.clear)
     return store
 
