@@ -137,8 +137,8 @@ class NativeSource(Source):
         """Raises what prevents reading; called before a statement reads it."""
 
     @abstractmethod
-    def stream_settings(self, start: Offset | None, rows: int) -> dict[str, str]:
-        """Returns Spark's options to read on from an offset, about ``rows`` rows at a time."""
+    def stream_settings(self, start: Offset | None) -> dict[str, str]:
+        """Returns Spark's options to read on from an offset."""
 
     @abstractmethod
     def range_settings(self, start: Offset | None, end: Offset) -> dict[str, str]:

@@ -210,8 +210,7 @@ class RealTimeQuery(Stream):
         """Returns the output messages of the input messages."""
         plan, snapshots = self._only.plan.batch, self._tables()
         session.conf.set("spark.sql.autoBroadcastJoinThreshold", "8g")
-        settings = self._native.stream_settings(self._at, 1)
-        settings.pop("maxOffsetsPerTrigger", None)
+        settings = self._native.stream_settings(self._at)
         messages = session.readStream.format(self._native.format).options(**settings).load()
         messages.createOrReplaceTempView(_MESSAGES)
         rows = session.sql(self._native.decoding_sql(_MESSAGES))

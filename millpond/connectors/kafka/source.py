@@ -323,8 +323,7 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
 
     def lag(self, at: Offset | None) -> dict[str, int]:
         end = self.latest(at)
-        begin = self._begin(at, end)
-        return {p: max(0, end[p] - begin[p]) for p in begin}
+        return {p: max(0, end[p] - begin) for p, begin in self._begin(at, end).items()}
 
     def patience(self, error: Error) -> Patience:
         """Returns how long to wait: for a removed topic as at the start; for brokers that do not respond, for ever."""
@@ -332,19 +331,17 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
 
     # Spark
 
-    def stream_settings(self, start: Offset | None, rows: int) -> dict[str, str]:
+    def stream_settings(self, start: Offset | None) -> dict[str, str]:
         self._read_id = (start or {}).get(ID) or self._brokers.topic_id(self.topic)
         return reading_settings(self.servers, self.client) | {
             "subscribe": self.topic,
             "startingOffsets": self.reset if start is None else json.dumps({self.topic: places_in(start)}),
-            "maxOffsetsPerTrigger": str(rows),
         }
 
     def range_settings(self, start: Offset | None, end: Offset) -> dict[str, str]:
         begin = self._begin(start, end)
         return reading_settings(self.servers, self.client) | {
-            # Other partitions may be there by now.
-            "assign": json.dumps({self.topic: [int(p) for p in begin]}),
+            "assign": json.dumps({self.topic: [int(p) for p in begin]}),  # there may be others by now
             "startingOffsets": json.dumps({self.topic: begin}),
             "endingOffsets": json.dumps({self.topic: places_in(end)}),
         }
