@@ -26,7 +26,7 @@ INSERT INTO c SELECT id FROM s WITH ('query.name' = 'qc');
 """
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 def test_statements_that_are_paused_and_resumed_at_random(seed: int, tmp_path: Path) -> None:
     chance, ids = random.Random(seed), iter(range(1_000_000))
     sent, over = [], threading.Event()
