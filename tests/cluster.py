@@ -92,7 +92,11 @@ class Cluster:
         self._master = self._start_master()
         self.workers = [self._start_worker(i) for i in range(workers)]
         self._numbers = workers
-        self.wait_for(workers)
+        try:
+            self.wait_for(workers)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
 
     def _start_master(self) -> subprocess.Popen[bytes]:
         page = ("--webui-port", str(self._page))
