@@ -51,7 +51,7 @@ def check_executors(spark: SparkSession, store: RowStore | None) -> None:
         for seen in context.parallelize(range(tasks), tasks).mapPartitions(_look(store)).collect():
             _judge(Seen(*seen), store)
         if store is not None:
-            spark.read.schema("x BIGINT").parquet(f"{store.uri}/check").collect()
+            spark.read.schema("x BIGINT").parquet(store.uri_of("check")).collect()
     except EngineError:
         raise
     except Exception as error:

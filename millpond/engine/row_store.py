@@ -41,6 +41,9 @@ class RowStore(Protocol):
     def put(self, name: str, rows: pa.Table) -> str:
         """Writes rows, and returns the URI that Spark reads them from."""
 
+    def uri_of(self, name: str) -> str:
+        """Returns the URI that Spark reads rows from."""
+
     def remove(self, name: str) -> None:
         """Removes rows. Does not raise."""
 
@@ -72,7 +75,10 @@ class FolderStore:
         except OSError as error:
             self.remove(name)
             raise _lost(self.uri, error) from error
-        return f"file://{folder}"  # Hadoop takes a path as it is
+        return self.uri_of(name)
+
+    def uri_of(self, name: str) -> str:
+        return f"file://{self._path / name}"  # Hadoop takes a path as it is
 
     def remove(self, name: str) -> None:
         shutil.rmtree(self._path / name, ignore_errors=True)
@@ -98,7 +104,7 @@ class HadoopStore:
         self._spark = spark
 
     def put(self, name: str, rows: pa.Table) -> str:
-        uri = f"{self.uri}/{name}"
+        uri = self.uri_of(name)
         with tempfile.TemporaryDirectory(prefix="millpond-") as folder:
             write_parquet(rows, made := Path(folder, "rows.parquet"))
             try:
@@ -108,8 +114,11 @@ class HadoopStore:
                 raise jvm.lost(error) or _lost(self.uri, error) from error
         return uri
 
+    def uri_of(self, name: str) -> str:
+        return f"{self.uri}/{name}"
+
     def remove(self, name: str) -> None:
-        self._delete(f"{self.uri}/{name}")
+        self._delete(self.uri_of(name))
 
     def clear(self) -> None:
         self._delete(self.uri)
