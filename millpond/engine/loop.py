@@ -122,10 +122,16 @@ class StreamLoop(Stream):
             try:
                 offsets.append(None if at is None else abilities.resume(self.source, at))
             except Exception as error:
-                failure = explain(error)
-                pipeline.fail(failure, abilities.patience(self.source, failure))
+                self._fail_one(pipeline, explain(error))
         self._at = self._furthest(offsets)
         return bool(offsets)
+
+    def _furthest(self, offsets: list[Offset | None]) -> Offset | None:
+        found: Offset | None = None
+        for at in offsets:
+            if at is not None and (found is None or abilities.reached(self.source, at, found)):
+                found = at
+        return found
 
     def _run(self, turn: int, stop: threading.Event, failed: bool, before: threading.Thread | None) -> None:
         """Reads until the turn is over. After an error that may be temporary it begins again."""
@@ -275,8 +281,7 @@ class StreamLoop(Stream):
         try:
             return pipeline.wanted and pipeline in self._members and not pipeline.reached(at)
         except Exception as error:
-            failure = explain(error)
-            pipeline.fail(failure, abilities.patience(self.source, failure))
+            self._fail_one(pipeline, explain(error))
             return True
 
     def _forget_last(self) -> None:
@@ -294,8 +299,7 @@ class StreamLoop(Stream):
                 self._last = Batch(self.source, start, end, carrier=self._late_carrier)
             self._last.check()
         except Exception as error:
-            failure = explain(error)
-            pipeline.fail(failure, abilities.patience(self.source, failure))
+            self._fail_one(pipeline, explain(error))
             return
         pipeline.advance(self._last, seen)
         if isinstance(pipeline.error, EngineLost):

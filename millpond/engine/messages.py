@@ -202,7 +202,7 @@ class Messages:
     @cached_property
     def frame(self) -> DataFrame:
         """Returns the rows with ``_seq``, which executors decode."""
-        columns = ", ".join(f"{quote(c.name)} {type_name(c.type)}" for c in self._copy.schema())
+        columns = self._copy.schema().ddl()
         return self._raw.mapInArrow(self._decoder.rows, f"{columns}, {quote(SEQ)} BIGINT")
 
     @cached_property
@@ -224,7 +224,7 @@ class Messages:
         return found if found.num_rows else None
 
     def _collect_rejected(self) -> pa.Table:
-        columns = ", ".join(f"{f.name} {type_name(f.type)}" for f in _REJECTED)
+        columns = Schema.of(_REJECTED).ddl()
         return collect(self._raw.mapInArrow(self._decoder.rejected, columns)).sort_by("seq")
 
     def _taken_reports(self) -> list[Report]:

@@ -17,7 +17,7 @@ from millpond.changes import Offset
 from millpond.connectors.source import SEQ, NativeSource, Source, Split
 from millpond.engine.internals import java_session, java_sessions
 from millpond.engine.session import new_session
-from millpond.types import quote, type_name
+from millpond.types import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,20 +57,19 @@ class MillpondSource(DataSource):
         return cast(Source, pickle.loads(base64.b64decode(self.options["source"])))
 
     def schema(self) -> str:
-        columns = ", ".join(f"{quote(c.name)} {type_name(c.type)}" for c in self._source().schema())
-        return f"{columns}, {quote(SEQ)} BIGINT"
+        return f"{self._source().schema().ddl()}, {quote(SEQ)} BIGINT"
 
     def reader(self, schema: StructType) -> RangeReader:
         start, end = json.loads(self.options["start"]), json.loads(self.options["end"])
         return RangeReader(self._source(), start, end)
 
 
-def reading_session(spark: SparkSession, source: Source) -> SparkSession:
-    """Returns a separate session that can read a source. Spark looks for registered names in the session that a
-    thread last used, whichever that is: so it is this one, temporarily.
+def reading_session(spark: SparkSession, source: Source | None) -> SparkSession:
+    """Returns a separate session that can read a source, if there is one. Spark looks for registered names in the
+    session that a thread last used, whichever that is: so it is this one, temporarily.
     """
     session = new_session(spark)
-    if isinstance(source, NativeSource) or source.staged:
+    if source is None or isinstance(source, NativeSource) or source.staged:
         return session
     sessions = java_sessions(session)
     before = sessions.getActiveSession()

@@ -84,7 +84,7 @@ class RealTimeQuery(Stream):
             wanted = self._wanted()
             if wanted and not self._turn and not self._closed:
                 self._turn = next(self._turns)
-                self._at = self._furthest([p.offset for p in wanted])
+                self._at = self._only.offset
                 launched = self._try_to_launch()
                 threading.Thread(target=self._watch, args=(self._turn, launched), daemon=True).start()
             query = None if wanted else self._forget_query()

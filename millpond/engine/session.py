@@ -168,10 +168,14 @@ def get_session(
 def _join_cluster(session: SparkSession, store: str | None) -> None:
     """Checks that executors have what they need; else Spark is stopped, so that the next call tries again."""
     try:
-        check_executors(session, None if store is None else open_store(session, store))
+        _check_executors(session, store)
     except EngineError:
         session.stop()
         raise
+
+
+def _check_executors(session: SparkSession, store: str | None) -> None:
+    check_executors(session, None if store is None else open_store(session, store))
 
 
 def check_start(master: str | None) -> None:
@@ -190,11 +194,7 @@ def given_session(
     """Returns a session of ours beside one that the program has made, which stays as it is."""
     if spark.sparkContext is _ours:
         return get_session(formats=formats)
-
-    def check(own: SparkSession) -> None:
-        check_executors(own, None if store is None else open_store(own, store))
-
-    return session_of(spark, formats, _PER_SESSION | _CLOSED, check)
+    return session_of(spark, formats, _PER_SESSION | _CLOSED, lambda own: _check_executors(own, store))
 
 
 def new_session(spark: SparkSession) -> SparkSession:

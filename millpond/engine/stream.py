@@ -6,7 +6,6 @@ import threading
 import time
 from abc import ABC, abstractmethod
 
-from millpond.changes import Offset
 from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.engine.pipeline import Pipeline
@@ -56,16 +55,12 @@ class Stream(ABC):
     def _wanted(self) -> list[Pipeline]:
         return [p for p in self._members if p.wanted]
 
-    def _furthest(self, offsets: list[Offset | None]) -> Offset | None:
-        found: Offset | None = None
-        for at in offsets:
-            if at is not None and (found is None or abilities.reached(self.source, at, found)):
-                found = at
-        return found
-
     def _fail(self, failure: Error) -> None:
         for pipeline in list(self._members):
-            pipeline.fail(failure, abilities.patience(self.source, failure))
+            self._fail_one(pipeline, failure)
+
+    def _fail_one(self, pipeline: Pipeline, failure: Error) -> None:
+        pipeline.fail(failure, abilities.patience(self.source, failure))
 
     def _recover(self) -> None:
         for pipeline in list(self._members):

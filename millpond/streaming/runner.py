@@ -19,7 +19,7 @@ from millpond.engine.states import State, asked, can_move
 from millpond.errors import ConnectorMissing, PipelineFailed, TimedOut, known
 from millpond.loading.loader import Loader
 from millpond.loading.progress import Report
-from millpond.plan.plans import StatementPlan
+from millpond.plan.plans import PipelinePlan, StatementPlan
 from millpond.retry import NO_PATIENCE
 from millpond.store.query_states import QueryStates
 from millpond.store.store import Store
@@ -107,9 +107,7 @@ class Runner:
     def formats(self) -> set[str]:
         """Returns the Spark formats that sources and sinks need, in addition to those that Spark includes."""
         pairs = [(p.plan, p.source) for p in self] + [(w.plan, w.source) for w in self.starter]
-        found = {source.format for _, source in pairs if isinstance(source, NativeSource)}
-        sinks = {plan.target.name for plan, _ in pairs if plan.target.kind == "sink"}
-        return found | {sink.format for uri in sinks if issubclass(sink := find_sink(uri), NativeSink)}
+        return set().union(*(_formats_of(plan, source) for plan, source in pairs))
 
     @property
     def names(self) -> list[str]:
@@ -190,7 +188,7 @@ class Runner:
 
     def _without_spark(self, error: Exception) -> None:
         for pipeline in self:
-            if not isinstance(error, ConnectorMissing) or _has_format(pipeline):
+            if not isinstance(error, ConnectorMissing) or _formats_of(pipeline.plan, pipeline.source):
                 pipeline.fail(explain(error), NO_PATIENCE)
 
     def take_out(self, query: str) -> list[tuple[RunningStatement, Source]]:
@@ -354,12 +352,12 @@ class Runner:
         return ordered
 
 
-def _has_format(pipeline: Pipeline) -> bool:
-    """Returns whether a statement needs a format that Spark does not include."""
-    target = pipeline.plan.target
-    return isinstance(pipeline.source, NativeSource) or (
-        target.kind == "sink" and issubclass(find_sink(target.name), NativeSink)
-    )
+def _formats_of(plan: PipelinePlan, source: Source) -> set[str]:
+    """Returns the formats that a statement needs, in addition to those that Spark includes."""
+    found = {source.format} if isinstance(source, NativeSource) else set()
+    if plan.target.kind == "sink" and issubclass(sink := find_sink(plan.target.name), NativeSink):
+        found.add(sink.format)
+    return found
 
 
 def _too_late(pipeline: Pipeline, tables: set[str]) -> None:

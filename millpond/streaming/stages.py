@@ -55,14 +55,12 @@ class Stages:
     def part(self, rows: pa.Table, high: int | None = None) -> Batch:
         """Returns a batch of these rows."""
         from millpond.engine.batch import Part
-        from millpond.engine.session import new_session
+        from millpond.engine.carrier import Sessions
 
         def session() -> Any:
             """Returns a session of this thread: names of several threads do not mix, and tables stay registered."""
-            spark = self._spark()
-            known = getattr(self._sessions, "own", None)
-            if known is None or known.sparkContext is not spark.sparkContext:
-                known = self._sessions.own = new_session(spark)
-            return known
+            if not hasattr(self._sessions, "own"):
+                self._sessions.own = Sessions(None, self._spark)
+            return self._sessions.own.session()
 
         return Part(rows, session, high)
