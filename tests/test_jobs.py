@@ -20,8 +20,8 @@ CREATE TABLE totals WITH ('engine' = 'spark') AS SELECT qty, COUNT(*) AS n FROM 
 """
 
 
-def jobs(spark: SparkSession) -> set[tuple[str | None, str]]:
-    """The description and the pool of every job that Spark knows of."""
+def jobs(spark: SparkSession) -> set[tuple[int, str | None, str]]:
+    """The number, the description and the pool of every job that Spark knows of."""
     context = spark.sparkContext._jsc.sc()  # type: ignore[union-attr]
     context.listenerBus().waitUntilEmpty()
     store, found = context.statusStore(), set()
@@ -32,7 +32,7 @@ def jobs(spark: SparkSession) -> set[tuple[str | None, str]]:
         for stage in (stages.apply(i) for i in range(stages.size())):
             with suppress(Py4JJavaError):  # a stage that was skipped is not known
                 pool = store.lastStageAttempt(stage).schedulingPool()
-                found.add((said.get() if said.isDefined() else None, pool))
+                found.add((job.jobId(), said.get() if said.isDefined() else None, pool))
     return found
 
 
@@ -43,7 +43,7 @@ def test_jobs_have_the_name_and_the_pool_of_their_statement(spark: SparkSession)
         app.drain(120)
         assert len(app.table("totals")) == 5
         names = {q["name"] for q in app.sql("SHOW QUERIES").rows()}
-    made = jobs(spark) - before
+    made = {(said, pool) for _, said, pool in jobs(spark) - before}
     assert names == {"table:doubled", "table:totals"}
     assert {(name, name) for name in names} <= made
     assert {pool for said, pool in made if said not in names} <= {"default"}
