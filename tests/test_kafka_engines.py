@@ -195,3 +195,40 @@ def test_many_messages_are_decoded_by_executors(
         (query,) = app.sql("SHOW QUERIES").rows()
         assert (query["spark_rows"], query["process_rows"], query["errors"]) == (count + 2, 2, 3)
         assert sum(decoded) == 2
+
+
+def test_a_keyed_table_of_many_messages_is_decoded_on_executors_alone(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> None:
+    """The last message of a key decides, tombstones among them; here are only results and the tombstones."""
+    chosen = random.Random(11)
+    for deletes in (0.0, 0.2):
+        topic = new_topic(kafka, 3)
+        expected: dict[int, int] = {}
+        messages: list[tuple[str, str | None, int]] = []
+        for at in range(15_000):
+            key = chosen.randint(0, 3_000)
+            partition = key % 3
+            if chosen.random() < deletes:
+                messages.append((json.dumps({"id": key}), None, partition))
+                expected.pop(key, None)
+            else:
+                value = json.dumps({"id": key, "qty": at if chosen.random() < 0.9 else -1})
+                messages.append((json.dumps({"id": key}), value, partition))
+                expected[key] = json.loads(value)["qty"]
+        kafka.produce(topic, messages)
+        sql = f"""
+            CREATE STREAM s (id BIGINT, qty BIGINT) WITH ('connector' = '{uri(kafka, topic)}');
+            CREATE TABLE t (PRIMARY KEY (id)) AS SELECT id, qty * 2 AS qty FROM s;
+        """
+        with monkeypatch.context() as patch:
+            patch.setattr(KafkaSource, "decode", None)
+            with App(sql) as app:
+                app.drain(180)
+                (query,) = app.sql("SHOW QUERIES").rows()
+                assert (query["process_rows"], query["spark_rows"]) == (0, 15_000)
+                found = {r["id"]: r["qty"] for r in app.sql("SELECT * FROM t").rows()}
+        assert found == {key: qty * 2 for key, qty in expected.items()}
+        with App(sql, engine="process") as app:
+            app.drain(180)
+            assert {r["id"]: r["qty"] for r in app.sql("SELECT * FROM t").rows()} == found

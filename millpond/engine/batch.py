@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from millpond.changes import Offset
 from millpond.connectors import abilities
-from millpond.connectors.source import BYTES_OF_A_ROW, SEQ, NativeSource, Source, Split
+from millpond.connectors.source import BYTES_OF_A_ROW, DELETED, SEQ, NativeSource, Source, Split
 from millpond.engine.carrier import Sessions
+from millpond.engine.collect import collect
 from millpond.engine.messages import Messages, fitted
 from millpond.engine.reader import read_range
 from millpond.engine.staged import SHIPPED, Staged, goes_through_files
@@ -230,6 +231,25 @@ class Batch:
             raise Divide
 
     @property
+    def is_decoded_elsewhere(self) -> bool:
+        """Returns whether executors decode its messages, and this process has not."""
+        return self._messages is not None and not self._messages.is_here
+
+    def without_deleted(self) -> Batch:
+        """Returns the batch without messages that delete rows, for Spark."""
+        return Without(self)
+
+    def deleted(self) -> pa.Table | None:
+        """Returns the messages that delete rows, with ``_seq``, if there are any. Asked for after Spark has read the
+        others it costs nothing if there are none.
+        """
+        assert self._messages is not None
+        if not self._messages.deletes:
+            return None
+        found = self.on_spark(lambda: collect(self.frame.where(quote(DELETED))))
+        return found.sort_by(SEQ) if found.num_rows else None
+
+    @property
     def is_here(self) -> bool:
         """Returns whether its rows are in this process in any case: they are then evaluated here, unless the statement
         sets an engine.
@@ -291,6 +311,19 @@ class Fitted(Batch):
             self.__dict__.pop(made, None)
         self.sifted = self._batch.sifted
         return True
+
+
+class Without(Batch):
+    """Wraps a batch of messages and leaves out those that delete rows."""
+
+    def __init__(self, batch: Batch):
+        self.__dict__.update(batch.__dict__)
+        self.__dict__.pop("frame", None)
+        self._batch = batch
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        return self._batch.frame.where(f"NOT coalesce({quote(DELETED)}, false)")
 
 
 class Part(Batch):

@@ -68,9 +68,9 @@ def distinct(keys: pa.Table) -> pa.Table:
     return keys.group_by(keys.column_names).aggregate([])
 
 
-def in_order(rows: pa.Table) -> pa.Table:
-    """Returns the rows sorted by ``_seq``, without it; groups have no order. Rows of a table that match no row of the
-    stream come last.
+def in_order(rows: pa.Table, *, numbered: bool = False) -> pa.Table:
+    """Returns the rows sorted by ``_seq``, without it unless ``numbered``; groups have no order. Rows of a table that
+    match no row of the stream come last.
     """
     if SEQ not in rows.column_names:
         return rows
@@ -80,4 +80,4 @@ def in_order(rows: pa.Table) -> pa.Table:
     seq = seq.to_numpy()
     if len(seq) > 1 and (seq[1:] < seq[:-1]).any():
         rows = rows.take(pa.array(seq.argsort(kind="stable")))
-    return rows.drop_columns([SEQ])
+    return rows if numbered else rows.drop_columns([SEQ])

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.changes import Offset
-from millpond.connectors.source import SEQ, NativeSource, Order
+from millpond.connectors.source import DELETED, SEQ, NativeSource, Order
 from millpond.engine.collect import collect
 from millpond.engine.reader import read_range
 from millpond.engine_rule import SMALL_ROWS
@@ -41,10 +42,13 @@ class Drifted(Exception):
 
 
 class Report(NamedTuple):
-    """Says what a task has met: how many messages that cannot be decoded, and whether there are new fields."""
+    """Says what a task has met: how many messages that cannot be decoded, whether there are new fields, and whether
+    messages delete rows.
+    """
 
     rejected: int
     drifts: bool
+    deletes: bool
 
 
 Reported = dict[int, dict[int, Report]]
@@ -86,11 +90,12 @@ class Decoder:
 
     def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the rows with ``_seq``. Reports if it was read to the end."""
-        rejected, drifting = 0, False
+        met = Report(0, False, False)
         for received, drifts in self._decoded(batches):
-            rejected, drifting = rejected + received.rejected.num_rows, drifting or drifts
+            deletes = met.deletes or _deletes(received.rows)
+            met = Report(met.rejected + received.rejected.num_rows, met.drifts or drifts, deletes)
             yield received.rows.append_column(pa.field(SEQ, pa.int64()), received.places)
-        self.reports.add({self._number: {_task(): Report(rejected, drifting)}})
+        self.reports.add({self._number: {_task(): met}})
 
     def rejected(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the messages that cannot be decoded."""
@@ -102,6 +107,10 @@ class Decoder:
             raw = pa.Table.from_batches([batch])
             received, drifts = self._source.decode_known(raw)
             yield received.numbered(pa.array(self._order(raw))), drifts
+
+
+def _deletes(rows: pa.RecordBatch) -> bool:
+    return DELETED in rows.schema.names and bool(pc.any(rows[DELETED]).as_py())
 
 
 def _task() -> int:
@@ -143,6 +152,7 @@ class Messages:
         """Decodes all here, so that new fields are columns, on executors too."""
         self._noticed = True
         _ = self.received
+        self.close()
         for made in ("_copy", "_decoder", "frame"):
             self.__dict__.pop(made, None)
 
@@ -213,12 +223,10 @@ class Messages:
         if self.is_here or "frame" not in self.__dict__:
             found = self.received.rejected.rename_columns(_REJECTED.names)
             return found if found.num_rows else None
-        reports = self._taken_reports()
+        reports = self._reports
         if any(r.drifts for r in reports):
             raise Drifted
-        if len(reports) >= len(self._source.splits(self._begin, self._end)) and not any(
-            r.rejected for r in reports
-        ):
+        if self._are_complete(reports) and not any(r.rejected for r in reports):
             return None
         found = self._on_spark(self._collect_rejected)
         return found if found.num_rows else None
@@ -227,15 +235,27 @@ class Messages:
         columns = Schema.of(_REJECTED).ddl()
         return collect(self._raw.mapInArrow(self._decoder.rejected, columns)).sort_by("seq")
 
-    def _taken_reports(self) -> list[Report]:
+    @property
+    def deletes(self) -> bool:
+        """Returns whether a message may delete rows, by what the tasks that have decoded them say."""
+        reports = self._reports
+        return not self._are_complete(reports) or any(r.deletes for r in reports)
+
+    @property
+    def _reports(self) -> list[Report]:
         found = self._decoder.reports.value
         with _lock:
-            return list(found.pop(self._number, {}).values())
+            return list(found.get(self._number, {}).values())
+
+    def _are_complete(self, reports: list[Report]) -> bool:
+        return len(reports) >= len(self._source.splits(self._begin, self._end))
 
     def close(self) -> None:
         """Forgets what tasks have reported."""
         if "frame" in self.__dict__:
-            self._taken_reports()
+            found = self._decoder.reports.value
+            with _lock:
+                found.pop(self._number, None)
 
 
 def fitted(frame: DataFrame, schema: Schema) -> DataFrame:

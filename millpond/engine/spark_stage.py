@@ -54,9 +54,11 @@ class SparkStage:
         self._large: dict[str, tuple[int, bool]] = {}
         """Whether a version of a table has too many bytes to be registered completely."""
 
-    def run(self, batch: DataFrame, tables: Tables, *, cheap: bool = False) -> pa.Table:
-        """Returns the results of a batch, in the order of the stream. ``_seq`` is left out. ``cheap`` says that
-        reading the batch twice costs less than to cache it.
+    def run(
+        self, batch: DataFrame, tables: Tables, *, cheap: bool = False, numbered: bool = False
+    ) -> pa.Table:
+        """Returns the results of a batch, in the order of the stream. ``_seq`` is left out unless ``numbered``.
+        ``cheap`` says that reading the batch twice costs less than to cache it.
         """
         spark = batch.sparkSession
         plan = _at_time(self._plan, self._clock)
@@ -81,7 +83,7 @@ class SparkStage:
                 needed.unpersist()
             for rows in fetched:
                 rows.close()
-        return in_order(found)
+        return in_order(found, numbered=numbered)
 
     def _looks_up(self, table: TableInput, tables: Tables, spark: SparkSession) -> bool:
         if table.lookup is None:

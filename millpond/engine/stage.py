@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from millpond import steps
 from millpond.clock import Clock
+from millpond.connectors.source import SEQ
 from millpond.engine.batch import Batch
 from millpond.engine.jobs import named
 from millpond.engine.local_stage import LocalStage, Tables
@@ -27,18 +28,28 @@ class Stage:
 
     def run(self, batch: Batch, tables: Tables) -> pa.Table:
         """Returns the results of the batch, in the order of the stream, without ``_seq``."""
-        if self._local is not None and (
-            self._rule.in_process(batch.about, batch.bytes) or (self._rule.engine == "auto" and batch.is_here)
-        ):
+        if self._local is not None and not self.is_for_spark(batch):
             rows = steps.timed(self._reading, lambda: batch.rows)
             return self._local.run(rows, tables)
-        steps.run_by("spark")
-        return steps.timed(
-            "read and evaluate by Spark", lambda: batch.on_spark(lambda: self._run_on_spark(batch, tables))
+        return self.run_on_spark(batch, tables)
+
+    def is_for_spark(self, batch: Batch) -> bool:
+        """Returns whether Spark evaluates the batch."""
+        rule = self._rule
+        return self._local is None or not (
+            rule.in_process(batch.about, batch.bytes) or (rule.engine == "auto" and batch.is_here)
         )
 
-    def _run_on_spark(self, batch: Batch, tables: Tables) -> pa.Table:
+    def run_on_spark(self, batch: Batch, tables: Tables, *, numbered: bool = False) -> pa.Table:
+        """Returns the results of the batch, evaluated by Spark; with ``_seq`` if ``numbered``."""
+        steps.run_by("spark")
+        return steps.timed(
+            "read and evaluate by Spark", lambda: batch.on_spark(lambda: self._run(batch, tables, numbered))
+        )
+
+    def _run(self, batch: Batch, tables: Tables, numbered: bool) -> pa.Table:
         with named(batch.spark()):
             if self._plan.keeps and batch.frame.isEmpty():
-                return self._plan.output.arrow().empty_table()
-            return self._spark.run(batch.frame, tables, cheap=batch.cheap)
+                arrow = self._plan.output.arrow()
+                return (arrow.append(pa.field(SEQ, pa.int64())) if numbered else arrow).empty_table()
+            return self._spark.run(batch.frame, tables, cheap=batch.cheap, numbered=numbered)

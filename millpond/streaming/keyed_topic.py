@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -56,6 +57,13 @@ class Endings:
         if not pc.any(ends).as_py():
             return None
         ended, live = rows.filter(ends), rows.filter(pc.invert(ends))
+        ended, keys = self.ends(ended)
+        return Divided(live.filter(pa.array(~self.over(live, keys, ended))), ended, keys)
+
+    def ends(self, ended: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Returns messages that delete rows, complete, and the keys of these rows. Raises BadData if a message does not
+        determine which.
+        """
         if self._plan.batch is None:
             raise BadData(
                 "a row of the stream was deleted, and which rows of the table it ends is not known: the columns of"
@@ -65,7 +73,7 @@ class Endings:
         keys = self.keys(ended)
         if any(c.null_count for c in keys.columns):
             raise BadData(NO_KEY)
-        return Divided(live.filter(pa.array(~self.over(live, keys, ended))), ended, keys)
+        return ended, keys
 
     def keys(self, rows: pa.Table) -> pa.Table:
         """Returns the key for each row."""
@@ -77,14 +85,7 @@ class Endings:
 
     def over(self, rows: pa.Table, keys: pa.Table, ended: pa.Table) -> np.ndarray:
         """Returns for each of the rows whether a later message of its key deletes it."""
-        names = keys.column_names
-        last = keys.append_column("$end", ended[SEQ]).group_by(names).aggregate([("$end", "max")])
-        own = self.keys(rows).append_column("$at", rows[SEQ])
-        own = own.append_column("$place", pa.array(np.arange(rows.num_rows)))
-        matched = own.join(last, names, join_type="inner")
-        over = np.zeros(rows.num_rows, dtype=bool)
-        over[matched.filter(pc.less(matched["$at"], matched["$end_max"]))["$place"].to_numpy()] = True
-        return over
+        return later(self.keys(rows), rows[SEQ], keys, ended[SEQ])
 
     def _complete(self, ended: pa.Table) -> pa.Table:
         """Returns the messages with values from their own keys for columns without a value."""
@@ -158,11 +159,31 @@ class Keyed(RowStatement):
         return replace(matched, batch=batch.part(pa.concat_tables([found.ended.cast(rows.schema), rows])))
 
     def evaluate(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
+        if batch.is_decoded_elsewhere and self._stage.is_for_spark(batch):
+            with suppress(DataError):  # which rows cannot be processed is found out here
+                return self._evaluate_elsewhere(batch, snapshots)
         found = self._endings.divide(batch.read())
         if found is None:
             rows = super().evaluate(batch, snapshots)
             return rows.append_column(DELETED, pa.array(np.zeros(rows.num_rows, dtype=bool)))
         changes = with_endings(super().evaluate(self.stages.part(found.live), snapshots), found.keys)
+        return changes.rows.append_column(DELETED, changes.deleted)
+
+    def _evaluate_elsewhere(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
+        """Returns the results of a batch that executors decode and evaluate: only results, and messages that delete
+        rows, reach this process.
+        """
+        rows = self._stage.run_on_spark(batch.without_deleted(), snapshots, numbered=True)
+        arrow, seqs = self.plan.batch.output.arrow(), rows[SEQ]
+        rows = rows.drop_columns([SEQ]).rename_columns(arrow.names).cast(arrow)
+        ended = batch.deleted()
+        if ended is None:
+            return rows.append_column(DELETED, pa.array(np.zeros(rows.num_rows, dtype=bool)))
+        stream = self.plan.batch.stream.relation.schema.arrow().append(pa.field(SEQ, pa.int64()))
+        ended, keys = self._endings.ends(ended.select(stream.names).cast(stream))
+        own = [next(f for f in arrow if f.name.lower() == name.lower()) for name in keys.column_names]
+        over = later(rows.select([f.name for f in own]), seqs, keys.cast(pa.schema(own)), ended[SEQ])
+        changes = with_endings(rows.filter(pa.array(~over)), keys)
         return changes.rows.append_column(DELETED, changes.deleted)
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
@@ -176,6 +197,20 @@ class Keyed(RowStatement):
 
         self.write(find, position, into=(name,))
         return int(rows.num_rows)
+
+
+def later(own: pa.Table, places: pa.ChunkedArray, keys: pa.Table, ends: pa.ChunkedArray) -> np.ndarray:
+    """Returns for each of the rows with these keys and sequence numbers whether a message deletes it that comes later;
+    ``keys`` and ``ends`` are those of the messages.
+    """
+    names = keys.column_names
+    last = keys.append_column("$end", ends).group_by(names).aggregate([("$end", "max")])
+    own = own.rename_columns(names).append_column("$at", places)
+    own = own.append_column("$place", pa.array(np.arange(own.num_rows)))
+    matched = own.join(last, names, join_type="inner")
+    over = np.zeros(own.num_rows, dtype=bool)
+    over[matched.filter(pc.less(matched["$at"], matched["$end_max"]))["$place"].to_numpy()] = True
+    return over
 
 
 def refuse_taken(snapshots: StoreSnapshot, table: str, changes: Changes) -> None:
