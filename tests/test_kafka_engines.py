@@ -232,3 +232,22 @@ def test_a_keyed_table_of_many_messages_is_decoded_on_executors_alone(
         with App(sql, engine="process") as app:
             app.drain(180)
             assert {r["id"]: r["qty"] for r in app.sql("SELECT * FROM t").rows()} == found
+
+
+def test_a_large_partition_is_decoded_by_several_tasks(kafka: Kafka, spark: SparkSession) -> None:
+    topic = new_topic(kafka, 2)
+    kafka.produce(topic, [(None, json.dumps({"id": i}), 0) for i in range(25_000)])
+    kafka.produce(topic, [(None, json.dumps({"id": i}), 1) for i in range(10)])
+    source = KafkaSource(uri(kafka, topic), {}, Schema((Column("id", pa.int64()),)))
+    batch = Batch(source, None, source.latest(None), carrier=Sessions(source, lambda: spark))
+    cores = spark.sparkContext.defaultParallelism
+    assert batch.frame.rdd.getNumPartitions() == 1 + min(cores, 3)
+    found = collect(batch.frame).sort_by(SEQ)
+    assert found.num_rows == 25_010
+    asked = spark.sparkContext.statusTracker().getJobIdsForGroup(None)
+    assert batch.rejected is None and batch.deleted() is None
+    assert (
+        spark.sparkContext.statusTracker().getJobIdsForGroup(None) == asked
+    )  # the reports of the tasks are enough
+    assert sorted(found["id"].to_pylist()) == sorted([*range(25_000), *range(10)])
+    source.close()

@@ -16,7 +16,7 @@ from millpond.changes import Offset
 from millpond.connectors import abilities
 from millpond.connectors.kafka.source import KafkaSource
 from millpond.engine.collect import collect
-from millpond.engine.reader import read_range
+from millpond.engine.reader import read_messages
 from millpond.errors import TopicMissing
 from millpond.types import Column, Schema
 from tests.servers import Kafka, Servers
@@ -64,7 +64,7 @@ def test_what_is_fetched_is_what_spark_reads(kafka: Kafka, spark: SparkSession) 
     middle = source.clip(None, end, 41)
     for start, until in ((None, end), (None, middle), (middle, end), (end, end)):
         here = in_order(source.fetch(start, until))
-        there = in_order(collect(read_range(spark, source, start, until)).select(here.schema.names))
+        there = in_order(collect(read_messages(spark, source, start, until, 7)).select(here.schema.names))
         assert here.equals(there.cast(here.schema))
     assert source.fetch(None, end).num_rows == 60 and sum(s.rows or 0 for s in source.splits(None, end)) > 120
     assert pickle.loads(pickle.dumps(source)).fetch(None, end).num_rows == 60

@@ -141,8 +141,10 @@ class NativeSource(Source):
         """Returns Spark's options to read on from an offset."""
 
     @abstractmethod
-    def range_settings(self, start: Offset | None, end: Offset) -> dict[str, str]:
-        """Returns Spark's options to read what lies between two offsets."""
+    def range_settings(self, start: Offset | None, end: Offset, most: int) -> dict[str, str]:
+        """Returns Spark's options to read what lies between two offsets, at most so many messages of it in a task: a
+        split that is larger is read by several tasks.
+        """
 
     @abstractmethod
     def offset_of(self, noted: str) -> Offset:

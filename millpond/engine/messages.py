@@ -7,6 +7,7 @@ has met others: then a second job collects these. A task that runs twice reports
 from __future__ import annotations
 
 import itertools
+import math
 import pickle
 import threading
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 from millpond.changes import Offset
 from millpond.connectors.source import DELETED, SEQ, NativeSource, Order
 from millpond.engine.collect import collect
-from millpond.engine.reader import read_range
+from millpond.engine.reader import read_messages
 from millpond.engine_rule import SMALL_ROWS
 from millpond.formats.received import Received
 from millpond.types import Schema, quote, type_name
@@ -202,7 +203,18 @@ class Messages:
 
     @cached_property
     def _raw(self) -> DataFrame:
-        return read_range(self._spark(), self._source, self._begin, self._end).selectExpr(*self._source.flat)
+        raw = read_messages(self._spark(), self._source, self._begin, self._end, self._most)
+        return raw.selectExpr(*self._source.flat)
+
+    @property
+    def _sizes(self) -> list[int]:
+        return [s.rows or 0 for s in self._source.splits(self._begin, self._end)]
+
+    @cached_property
+    def _most(self) -> int:
+        """Returns how many messages a task decodes at most: a large split is for several, if there are cores."""
+        cores = self._spark().sparkContext.defaultParallelism
+        return max(SMALL_ROWS, math.ceil(sum(self._sizes) / cores))
 
     @cached_property
     def _decoder(self) -> Decoder:
@@ -248,7 +260,7 @@ class Messages:
             return list(found.get(self._number, {}).values())
 
     def _are_complete(self, reports: list[Report]) -> bool:
-        return len(reports) >= len(self._source.splits(self._begin, self._end))
+        return len(reports) >= sum(math.ceil(size / self._most) for size in self._sizes)
 
     def close(self) -> None:
         """Forgets what tasks have reported."""

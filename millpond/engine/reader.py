@@ -84,12 +84,15 @@ def reading_session(spark: SparkSession, source: Source | None) -> SparkSession:
     return session
 
 
+def read_messages(
+    spark: SparkSession, source: NativeSource, start: Offset | None, end: Offset, most: int
+) -> DataFrame:
+    """Returns what lies between two offsets as Spark's format returns it, at most so many messages in a task."""
+    return spark.read.format(source.format).options(**source.range_settings(start, end, most)).load()
+
+
 def read_range(spark: SparkSession, source: Source, start: Offset | None, end: Offset) -> DataFrame:
-    """Returns the rows of a source between two offsets, with ``_seq``, or as Spark returns them. ``spark`` is a
-    session to read with.
-    """
-    if isinstance(source, NativeSource):
-        return spark.read.format(source.format).options(**source.range_settings(start, end)).load()
+    """Returns the rows of a source between two offsets, with ``_seq``. ``spark`` is a session to read with."""
     return (
         spark.read.format(FORMAT)
         .option("source", _dump(source))

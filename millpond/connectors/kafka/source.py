@@ -338,12 +338,13 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
             "startingOffsets": self.reset if start is None else json.dumps({self.topic: places_in(start)}),
         }
 
-    def range_settings(self, start: Offset | None, end: Offset) -> dict[str, str]:
+    def range_settings(self, start: Offset | None, end: Offset, most: int) -> dict[str, str]:
         begin = self._begin(start, end)
         return reading_settings(self.servers, self.client) | {
             "assign": json.dumps({self.topic: [int(p) for p in begin]}),  # there may be others by now
             "startingOffsets": json.dumps({self.topic: begin}),
             "endingOffsets": json.dumps({self.topic: places_in(end)}),
+            "maxRecordsPerPartition": str(most),
         }
 
     def tasks(self) -> int:
