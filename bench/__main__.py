@@ -11,7 +11,16 @@ import bench
 from bench import report
 from bench.figure import Figure
 
-_NO_BENCHMARKS = ("__main__", "chart", "databaseload", "figure", "httpclient", "log_stream", "report")
+_NO_BENCHMARKS = (
+    "__main__",
+    "chart",
+    "databaseload",
+    "figure",
+    "httpclient",
+    "log_stream",
+    "process_tree",
+    "report",
+)
 
 
 def main(arguments: list[str]) -> int:

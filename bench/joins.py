@@ -42,7 +42,7 @@ _TRADES = pa.schema(
         ("symbol", pa.string()),
     ]
 )
-_DECLARED = """
+DECLARED = """
 CREATE STREAM trades (trade_id BIGINT, user_id BIGINT, account BIGINT, price DOUBLE, symbol STRING);
 CREATE TABLE users (user_id BIGINT PRIMARY KEY, name STRING);
 CREATE TABLE accounts (account BIGINT PRIMARY KEY, tier STRING);
@@ -62,7 +62,7 @@ class Shape:
     by_hand: str
 
 
-_SHAPES = (
+SHAPES = (
     Shape(
         "F6",
         "stream ⋈ 5,000 rows",
@@ -99,17 +99,17 @@ _SHAPES = (
 
 def run() -> Iterator[Figure]:
     spark = get_session()
-    trades, tables = _data()
+    trades, tables = made_up()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        app = App(_DECLARED)  # batches are large: Spark evaluates them
+        app = App(DECLARED)  # batches are large: Spark evaluates them
         try:
             for name, rows in tables.items():
                 app.table(name).bulk_insert(rows)
             for i in range(16):
                 app.send("trades", trades.slice(i * ROWS // 16, ROWS // 16))
-            by_hand_on_log(spark, app, tables, _SHAPES[0], folder, SIZES[-1])  # warms the JVM, not measured
-            for shape in _SHAPES:
+            by_hand_on_log(spark, app, tables, SHAPES[0], folder, SIZES[-1])  # warms the JVM, not measured
+            for shape in SHAPES:
                 ours = max(ours_of(app, shape) for _ in SIZES)
                 same = max(by_hand_on_log(spark, app, tables, shape, folder, size) for size in SIZES)
                 yield Figure(shape.id, f"{shape.what}, same source", ours, same, "foreachBatch by hand")
@@ -123,7 +123,7 @@ def run() -> Iterator[Figure]:
             app.close()
 
 
-def _data() -> tuple[pa.Table, dict[str, pa.Table]]:
+def made_up() -> tuple[pa.Table, dict[str, pa.Table]]:
     random = np.random.default_rng(7)
     symbols = pa.array([f"S{i:03}" for i in range(SYMBOLS)])
     trades = pa.table(

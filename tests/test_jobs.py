@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
-
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from millpond import App
 from millpond.engine.jobs import named, working_for
+from tests.spark_jobs import Jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,30 +18,14 @@ CREATE TABLE totals WITH ('engine' = 'spark') AS SELECT qty, COUNT(*) AS n FROM 
 """
 
 
-def jobs(spark: SparkSession) -> set[tuple[int, str | None, str]]:
-    """The number, the description and the pool of every job that Spark knows of."""
-    context = spark.sparkContext._jsc.sc()  # type: ignore[union-attr]
-    context.listenerBus().waitUntilEmpty()
-    store, found = context.statusStore(), set()
-    listed = store.jobsList(None)
-    for job in (listed.apply(i) for i in range(listed.size())):
-        said = job.description()
-        stages = job.stageIds()
-        for stage in (stages.apply(i) for i in range(stages.size())):
-            with suppress(Py4JJavaError):  # a stage that was skipped is not known
-                pool = store.lastStageAttempt(stage).schedulingPool()
-                found.add((job.jobId(), said.get() if said.isDefined() else None, pool))
-    return found
-
-
 def test_jobs_have_the_name_and_the_pool_of_their_statement(spark: SparkSession) -> None:
-    before = jobs(spark)
+    jobs = Jobs(spark)
     with App(SQL) as app:
         app.send("picks", [{"id": i, "qty": i % 5} for i in range(20_000)])
         app.drain(120)
         assert len(app.table("totals")) == 5
         names = {q["name"] for q in app.sql("SHOW QUERIES").rows()}
-    made = {(said, pool) for _, said, pool in jobs(spark) - before}
+    made = {(s.statement, s.pool) for s in jobs.stages}
     assert names == {"table:doubled", "table:totals"}
     assert {(name, name) for name in names} <= made
     assert {pool for said, pool in made if said not in names} <= {"default"}

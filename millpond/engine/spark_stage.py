@@ -1,12 +1,14 @@
 """Runs the batch stage on Spark.
 
-A table that is small or has not changed is registered completely, once per version, and a batch is one action. A large
-table that changes is looked up: the distinct keys of the batch are collected, the index of the table returns their
-rows, and Spark joins with these. So the cost depends on the batch and not on the table.
+A table that is small, has no more rows than the batch, or has not changed is registered completely, once per version,
+and a batch is one action. A larger table that changes is looked up: the distinct keys of the batch are collected, the
+index of the table returns their rows, and Spark joins with these. So the cost depends on the batch and not on the
+table.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -55,14 +57,20 @@ class SparkStage:
         """Whether a version of a table has too many bytes to be registered completely."""
 
     def run(
-        self, batch: DataFrame, tables: Tables, *, cheap: bool = False, numbered: bool = False
+        self,
+        batch: DataFrame,
+        tables: Tables,
+        *,
+        rows: float = 0,
+        cheap: bool = False,
+        numbered: bool = False,
     ) -> pa.Table:
-        """Returns the results of a batch, in the order of the stream. ``_seq`` is left out unless ``numbered``.
-        ``cheap`` says that reading the batch twice costs less than to cache it.
+        """Returns the results of a batch of about so many rows, in the order of the stream. ``_seq`` is left out unless
+        ``numbered``. ``cheap`` says that reading the batch twice costs less than to cache it.
         """
         spark = batch.sparkSession
         plan = _at_time(self._plan, self._clock)
-        looked_up = [t for t in plan.tables if self._looks_up(t, tables, spark)]
+        looked_up = [t for t in plan.tables if self._looks_up(t, tables, spark, rows)]
         needed: DataFrame | None = None
         fetched: list[Staged] = []
         try:
@@ -81,11 +89,11 @@ class SparkStage:
         finally:
             if looked_up and needed is not None and not cheap:
                 needed.unpersist()
-            for rows in fetched:
-                rows.close()
+            for staged in fetched:
+                staged.close()
         return in_order(found, numbered=numbered)
 
-    def _looks_up(self, table: TableInput, tables: Tables, spark: SparkSession) -> bool:
+    def _looks_up(self, table: TableInput, tables: Tables, spark: SparkSession, rows: float) -> bool:
         if table.lookup is None:
             return False
         version = tables.version(table.table)
@@ -98,11 +106,9 @@ class SparkStage:
             return True
         if len(snapshot) <= SMALL:
             return False
-        return (
-            before != version
-            or not goes_through_files(spark)
-            or self._is_large(table.view, version, snapshot)
-        )
+        if not len(snapshot) <= rows < math.inf and (before != version or not goes_through_files(spark)):
+            return True
+        return self._is_large(table.view, version, snapshot)
 
     def _is_large(self, view: str, version: int, snapshot: Snapshot) -> bool:
         if self._large.get(view, (None, False))[0] != version:

@@ -52,4 +52,6 @@ class Stage:
             if self._plan.keeps and batch.frame.isEmpty():
                 arrow = self._plan.output.arrow()
                 return (arrow.append(pa.field(SEQ, pa.int64())) if numbered else arrow).empty_table()
-            return self._spark.run(batch.frame, tables, cheap=batch.cheap, numbered=numbered)
+            return self._spark.run(
+                batch.frame, tables, rows=batch.about, cheap=batch.cheap, numbered=numbered
+            )

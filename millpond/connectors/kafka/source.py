@@ -355,9 +355,7 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         return decoding_sql(view, self._decoder.schema, self.values, keys_as_they_are=self._key_texts is None)
 
     def offset_of(self, noted: str) -> Offset:
-        """Returns the offset, with the identity of the topic at Spark's start: ``lost`` checks whether it is still the
-        same.
-        """
+        """Returns the offset, with the identity of the topic at Spark's start: ``lost`` checks it."""
         places = {p: int(o) for p, o in sorted(json.loads(noted)[self.topic].items())}
         return places | {ID: self._read_id}
 

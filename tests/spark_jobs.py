@@ -1,0 +1,65 @@
+"""What Spark says of the jobs that it has run: their names, pools, tasks, rows read, and bytes sent to the driver."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Stage(NamedTuple):
+    """A stage of a job that was not skipped."""
+
+    job: int
+    statement: str | None
+    pool: str
+    tasks: int
+    read: int
+    """Rows that its tasks have read from a source or a file."""
+    result: int
+    """Bytes of the results that its tasks have sent to the driver."""
+
+
+def stages_of(spark: SparkSession) -> list[Stage]:
+    """Returns the stages of all jobs that Spark knows of."""
+    context = spark.sparkContext._jsc.sc()  # type: ignore[union-attr]
+    context.listenerBus().waitUntilEmpty()
+    store = context.statusStore()
+    listed = store.jobsList(None)
+    found = []
+    for job in (listed.apply(i) for i in range(listed.size())):
+        said, stages = job.description(), job.stageIds()
+        for number in (stages.apply(i) for i in range(stages.size())):
+            with suppress(Py4JJavaError):  # a stage that was skipped is not known
+                stage = store.lastStageAttempt(number)
+                found.append(
+                    Stage(
+                        job.jobId(),
+                        said.get() if said.isDefined() else None,
+                        stage.schedulingPool(),
+                        stage.numTasks(),
+                        stage.inputRecords(),
+                        stage.resultSize(),
+                    )
+                )
+    return found
+
+
+class Jobs:
+    """The jobs since now."""
+
+    def __init__(self, spark: SparkSession):
+        self._spark = spark
+        self._before = {s.job for s in stages_of(spark)}
+
+    @property
+    def stages(self) -> list[Stage]:
+        return [s for s in stages_of(self._spark) if s.job not in self._before]
+
+    def of(self, statement: str) -> list[Stage]:
+        """Returns the stages of the jobs of one statement."""
+        return [s for s in self.stages if s.statement == statement]
