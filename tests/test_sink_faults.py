@@ -37,7 +37,13 @@ CREATE TABLE sums WITH ({options}) AS SELECT k, COUNT(*) AS n, SUM(id) AS total 
 """
 IN_KAFKA = [p for p in faults.POINTS if p.startswith("sink: ")]
 IN_DATABASES = [p for p in faults.POINTS if p.startswith("database: ")]
-DELIVERIES = {"kafka": "exactly-once", "kafka, at least once": "at-least-once"}
+DELIVERIES = {
+    "kafka": "exactly-once",
+    "kafka, at least once": "at-least-once",
+    "kafka, by executors": "at-least-once",
+}
+ON_SPARK = ("WHERE k <> 'no' WITH ('engine' = 'spark', ", "WITH (")
+"""With error records in a batch the driver would write it."""
 Found = dict[str, list[str]]
 
 
@@ -98,6 +104,8 @@ class Places:
             kafka, delivery = self._servers.kafka, DELIVERIES[self._kind]
             topic = new_topic(kafka)
             text = KAFKA.format(target=uri(kafka, topic), delivery=delivery)
+            if self._kind == "kafka, by executors":
+                text = text.replace(*reversed(ON_SPARK))
             return Place(text, topic, kafka, once=delivery == "exactly-once")
         options = {
             "sqlite": lambda: "'extension' = 'sqlite'",
@@ -111,12 +119,12 @@ class Places:
         return Place(DATABASE.format(options=options))
 
 
-KINDS = ["sqlite", "kafka", "kafka, at least once", "postgresql", "redis"]
+KINDS = ["sqlite", "kafka", "kafka, at least once", "kafka, by executors", "postgresql", "redis"]
 
 
 def points_of(kind: str) -> list[str]:
     """Without a transaction of the sink there are none in it, and nothing is put aside before it."""
-    if kind == "kafka, at least once":
+    if DELIVERIES.get(kind) == "at-least-once":
         return ["sink: written", "sink: noted"]
     return IN_KAFKA if kind == "kafka" else IN_DATABASES
 

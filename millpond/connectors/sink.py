@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
@@ -47,6 +47,11 @@ class Sink(ABC):
     def guarantee(self) -> str:
         """Returns what EXPLAIN says about delivery."""
 
+    @property
+    def writer(self) -> str:
+        """Returns who writes it if Spark does not, for EXPLAIN."""
+        return "its connector in the driver"
+
     def open(self, name: str) -> Position | None:
         """Prepares to write for the query of that name, unique among all apps. An exact sink returns its stored
         position.
@@ -71,8 +76,18 @@ class Sink(ABC):
         return
 
 
+class Division(NamedTuple):
+    """Says how encoded rows are divided among tasks that write at the same time, ``tasks`` at the most. Those with the
+    same value of ``by``, an expression of Spark, are written by one task, in the order of the stream; where it is NULL,
+    by any.
+    """
+
+    tasks: int
+    by: str
+
+
 class NativeSink(Sink):
-    """Describes a sink that a Spark format writes."""
+    """Describes a sink that a Spark format writes. Picklable: executors encode."""
 
     format: ClassVar[str]
 
@@ -84,6 +99,20 @@ class NativeSink(Sink):
     @abstractmethod
     def encode(self, rows: pa.Table) -> pa.Table:
         """Returns the rows as Spark's format takes them."""
+
+    def division(self) -> Division | None:
+        """Returns how encoded rows are divided among tasks; None if one task writes all of them, in order."""
+        return None
+
+    def measures(self) -> tuple[str, ...]:
+        """Returns aggregates of Spark over encoded rows, by which ``check_measured`` knows whether all can be
+        written.
+        """
+        return ()
+
+    def check_measured(self, *found: Any) -> None:
+        """Raises a DataError if rows with these measures cannot be written, as ``check`` does."""
+        return
 
     @abstractmethod
     def encoding_sql(self, view: str) -> str:

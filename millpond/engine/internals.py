@@ -161,6 +161,40 @@ def launch(conf: SparkConf, log: IO[bytes]) -> None:
         SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stderr": log}), conf=conf)  # type: ignore[no-untyped-call]
 
 
+class Shuffled:
+    """Runs a frame up to its last shuffle: its rows are then on the executors, and jobs over ``frame`` begin there."""
+
+    def __init__(self, frame: DataFrame):
+        from pyspark.sql import DataFrame
+
+        self._query = java_frame(frame).queryExecution()
+        rows, context = self._query.toRdd(), frame.sparkSession.sparkContext._jsc.sc()
+        shuffle = _last_shuffle(rows)
+        if shuffle is not None:
+            context.submitMapStage(shuffle).get()
+        else:  # only a plan without rows has none
+            assert rows.getNumPartitions() == 0, "a frame without a shuffle"
+        java = java_session(frame.sparkSession)
+        self.frame = DataFrame(
+            java.internalCreateDataFrame(rows, java_frame(frame).schema(), False), frame.sparkSession
+        )
+
+    def observed(self, name: str) -> list[Any] | None:
+        """Returns the values that ``DataFrame.observe`` has computed before the shuffle; None if it has no rows."""
+        found = self._query.observedMetrics().get(name)
+        if not found.isDefined():
+            return None
+        return [found.get().get(i) for i in range(found.get().size())]
+
+
+def _last_shuffle(rows: Any) -> Any:
+    while not (needed := rows.dependencies()).isEmpty():
+        if needed.head().getClass().getSimpleName() == "ShuffleDependency":
+            return needed.head()
+        rows = needed.head().rdd()
+    return None
+
+
 class MemoryStream:
     """Wraps Spark's stream of texts in memory: ``frame`` is a streaming DataFrame of what is added."""
 

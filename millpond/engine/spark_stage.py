@@ -9,20 +9,20 @@ table.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millpond.clock import Clock
-from millpond.connectors.sink import NativeSink
 from millpond.engine.collect import collect
 from millpond.engine.failures import explain
 from millpond.engine.functions import register
 from millpond.engine.internals import java_session
-from millpond.engine.jobs import named
 from millpond.engine.local_stage import SMALL, Tables, distinct, in_order
-from millpond.engine.staged import BROADCAST, Staged, goes_through_files, to_frame
+from millpond.engine.staged import BROADCAST, Staged, goes_through_files
 from millpond.plan.pipeline import stream_select
 from millpond.plan.plans import BatchPlan, Lookup, TableInput
 from millpond.sql.render.spark import at_time
@@ -68,6 +68,16 @@ class SparkStage:
         """Returns the results of a batch of about so many rows, in the order of the stream. ``_seq`` is left out unless
         ``numbered``. ``cheap`` says that reading the batch twice costs less than to cache it.
         """
+        with self.results(batch, tables, rows=rows, cheap=cheap) as frame:
+            return in_order(collect(frame), numbered=numbered)
+
+    @contextmanager
+    def results(
+        self, batch: DataFrame, tables: Tables, *, rows: float = 0, cheap: bool = False
+    ) -> Iterator[DataFrame]:
+        """Returns the results of a batch as a frame, with ``_seq``, which can be evaluated until the end of the block.
+        Errors of Spark in the block are raised as those of Millpond.
+        """
         spark = batch.sparkSession
         plan = _at_time(self._plan, self._clock)
         looked_up = [t for t in plan.tables if self._looks_up(t, tables, spark, rows)]
@@ -83,7 +93,7 @@ class SparkStage:
                     self._register(spark, table, tables)
             fetched += self._look_up(spark, plan, looked_up, tables)
             register(spark, plan.sql)
-            found = collect(spark.sql(plan.sql))
+            yield spark.sql(plan.sql)
         except Exception as error:
             raise explain(error) from error
         finally:
@@ -91,7 +101,6 @@ class SparkStage:
                 needed.unpersist()
             for staged in fetched:
                 staged.close()
-        return in_order(found, numbered=numbered)
 
     def _looks_up(self, table: TableInput, tables: Tables, spark: SparkSession, rows: float) -> bool:
         if table.lookup is None:
@@ -187,14 +196,3 @@ def _same_session(frame: DataFrame, spark: SparkSession) -> bool:
 
 def _struct(lookup: Lookup) -> str:
     return "struct(" + ", ".join(f"{k} AS k{i}" for i, k in enumerate(lookup.keys)) + ")"
-
-
-def deliver(spark: SparkSession, sink: NativeSink, rows: pa.Table) -> None:
-    """Writes rows with the Spark format that a sink names."""
-    try:
-        # In one task: rows of one key keep their order.
-        frame = to_frame(spark, sink.encode(rows)).coalesce(1)
-        with named(spark):
-            frame.write.format(sink.format).options(**sink.settings()).save()
-    except Exception as error:
-        raise explain(error) from error

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pyarrow as pa
 
 from millpond import steps
 from millpond.clock import Clock
+from millpond.connectors.sink import NativeSink
 from millpond.connectors.source import SEQ
 from millpond.engine.batch import Batch
+from millpond.engine.delivery import Encoded, encode
 from millpond.engine.jobs import named
 from millpond.engine.local_stage import LocalStage, Tables
 from millpond.engine.spark_stage import SparkStage
 from millpond.engine_rule import EngineRule
 from millpond.plan.plans import BatchPlan
 from millpond.query.evaluate import Answer
+
+_BY_SPARK = "read and evaluate by Spark"
 
 
 class Stage:
@@ -43,9 +49,7 @@ class Stage:
     def run_on_spark(self, batch: Batch, tables: Tables, *, numbered: bool = False) -> pa.Table:
         """Returns the results of the batch, evaluated by Spark; with ``_seq`` if ``numbered``."""
         steps.run_by("spark")
-        return steps.timed(
-            "read and evaluate by Spark", lambda: batch.on_spark(lambda: self._run(batch, tables, numbered))
-        )
+        return steps.timed(_BY_SPARK, lambda: batch.on_spark(lambda: self._run(batch, tables, numbered)))
 
     def _run(self, batch: Batch, tables: Tables, numbered: bool) -> pa.Table:
         with named(batch.spark()):
@@ -55,3 +59,22 @@ class Stage:
             return self._spark.run(
                 batch.frame, tables, rows=batch.about, cheap=batch.cheap, numbered=numbered
             )
+
+    def encoded(self, batch: Batch, tables: Tables, sink: NativeSink) -> Encoded:
+        """Returns the results of the batch, evaluated by Spark and encoded on its executors."""
+        steps.run_by("spark")
+        with steps.step(_BY_SPARK) as noted:
+            found = batch.on_spark(lambda: self._encode(batch, tables, sink))
+            noted.tell(found.rows, found.bytes)
+        return found
+
+    def _encode(self, batch: Batch, tables: Tables, sink: NativeSink) -> Encoded:
+        with named(batch.spark()), ExitStack() as held:
+            if self._plan.keeps and batch.frame.isEmpty():
+                return Encoded(None)
+            results = held.enter_context(
+                self._spark.results(batch.frame, tables, rows=batch.about, cheap=batch.cheap)
+            )
+            found = encode(results, sink, self._plan.output, batch.about)
+            found.hold(held.pop_all())
+        return found

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from millpond.connectors.sink import find_sink
+from millpond.connectors.sink import NativeSink, Sink, find_sink
 from millpond.engine_rule import Engine, EngineRule
 from millpond.errors import without_passwords
-from millpond.plan.plans import BatchPlan, FoldPlan, GroupsPlan, JoinPlan, LoadPlan, PipelinePlan, ViewPlan
+from millpond.plan.plans import (
+    BatchPlan,
+    FoldPlan,
+    GroupsPlan,
+    JoinPlan,
+    LoadPlan,
+    PipelinePlan,
+    RowsPlan,
+    ViewPlan,
+)
 from millpond.plan.state import explain_join, explain_misses, explain_state
 from millpond.plan.statement_plan import Planned
 from millpond.predicates import text
@@ -66,7 +75,10 @@ def explain_plan(
         case CheckedValues(target=target, rows=rows):
             lines.append(_evaluated(*ways.way(resolve_values(target.schema, rows))))
     if checked.changes is not None:
-        lines.append(_target(checked, checked.changes))
+        if isinstance(checked, CheckedInsert) and checked.changes.kind == "sink":
+            lines += _sink(checked, checked.changes, plan, engine)
+        else:
+            lines.append(_target(checked, checked.changes))
     return lines
 
 
@@ -200,12 +212,32 @@ def _fold(fold: Fold, ways: Ways) -> Iterator[str]:
         yield f"returning: a row for each applied event into stream {fold.returning.into.name}, in the same commit"
 
 
+def _sink(checked: CheckedInsert, target: Relation, plan: object, engine: Engine) -> Iterator[str]:
+    """Describes who writes a sink, and what it guarantees."""
+    sink = find_sink(target.name)(target.name, checked.sink_options, target.schema)
+    yield f"sink: written by {_writer(sink, plan, engine)}"
+    yield f"target: {without_passwords(target.name)}, {sink.guarantee}"
+
+
+def _writer(sink: Sink, plan: object, engine: Engine) -> str:
+    if not isinstance(sink, NativeSink) or not sink.by_spark:
+        return sink.writer
+    if not isinstance(plan, RowsPlan) or plan.join is not None:
+        return "one task of Spark: the driver has its rows"
+    if plan.target.real_time:
+        return "Spark's executors, row by row"
+    rule = plan.rule.in_app(engine)
+    if rule.engine == "process":
+        return "one task of Spark: the driver has evaluated its rows"
+    small = "" if rule.engine == "spark" else "; a batch that is evaluated in process by one task"
+    return (
+        f"Spark's executors, which encode it, messages of a key by one task in the order of the stream{small}"
+    )
+
+
 def _target(checked: Checked, target: Relation) -> str:
     if isinstance(checked, CheckedFold):
         return f"target: table {target.name}, changed with the position in one commit: exactly once"
-    if isinstance(checked, CheckedInsert) and target.kind == "sink":
-        sink = find_sink(target.name)(target.name, checked.sink_options, target.schema)
-        return f"target: {without_passwords(target.name)}, {sink.guarantee}"
     if target.kind == "stream":
         return f"target: stream {target.name}, appended with the position in one commit: exactly once"
     if target.schema.key:

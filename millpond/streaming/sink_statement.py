@@ -7,7 +7,8 @@ itself: if it is ahead of ours, a kill came between the two, and ours is set to 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from millpond.formats.jsontext import to_json
 from millpond.journal.catalog import Entry
 from millpond.journal.journal import Journal
 from millpond.plan.plans import GroupsPlan, RowsPlan
+from millpond.store.snapshot import StoreSnapshot
 from millpond.store.undo import safely
 from millpond.streaming.aggregate import Merged
 from millpond.streaming.aggregate_statement import Groups
@@ -36,20 +38,25 @@ from millpond.types import Column, Schema, whole
 
 if TYPE_CHECKING:
     from millpond.engine.batch import Batch
+    from millpond.engine.delivery import Encoded
 
 IDENTITY = "identity"
 """The kind of the journal's entry that identifies a state directory."""
 _KEY = "_key"
 
 
+def _step(sink: Sink) -> str:
+    return f"write to {sink.uri.partition(':')[0]}"
+
+
 def deliver(spark: Spark, sink: Sink, rows: pa.Table, position: Position | None = None) -> None:
     """Writes rows, and returns when they are safe."""
-    with steps.step(f"write to {sink.uri.partition(':')[0]}") as noted:
+    with steps.step(_step(sink)) as noted:
         noted.tell_of(rows)
         if not isinstance(sink, NativeSink) or not sink.by_spark:
             sink.write(rows, position)
             return
-        from millpond.engine.spark_stage import deliver as by_spark
+        from millpond.engine.delivery import deliver as by_spark
 
         sink.check(rows)
         by_spark(spark(sink.format), sink, rows)
@@ -130,6 +137,33 @@ class SinkRows(SinkStatement, RowStatement):
             self._delivery_errors = DeliveryErrors(self.store, self.plan.name, self.plan.errors)
         return followed
 
+    def _run(
+        self,
+        batch: Batch,
+        snapshots: StoreSnapshot,
+        position: Position | None,
+        more: Callable[[], Mapping[str, Changes]],
+    ) -> int:
+        sink = self._sink
+        if not isinstance(sink, NativeSink) or not sink.by_spark or not self._stays_on_spark(batch):
+            return super()._run(batch, snapshots, position, more)
+        with closing(self._stage.encoded(batch, snapshots, sink)) as found:
+            return self._committed(more(), lambda: self._commit_encoded(found, sink, position))
+
+    def _stays_on_spark(self, batch: Batch) -> bool:
+        """Returns whether executors have the results of the batch. Rows that were looked at here stay here."""
+        return not batch.is_here and self._stage.is_for_spark(batch)
+
+    def _commit_encoded(self, found: Encoded, sink: NativeSink, position: Position | None) -> int:
+        """Writes the results that are on the executors, and commits the position."""
+        if found.rows:
+            with steps.step(_step(sink)) as noted:
+                noted.tell(found.rows, found.bytes)
+                found.save(sink)
+            faults.reach("sink: written")
+        self._note(position)
+        return found.rows
+
     def commit(self, rows: pa.Table, position: Position | None) -> int:
         if self._delivery_errors is not None and self._more and not self._trying:
             # When the sink has its commit the batch is not applied again: error records are committed before.
@@ -138,11 +172,15 @@ class SinkRows(SinkStatement, RowStatement):
             faults.reach("sink: put aside")
         self.hand_out(rows, position)
         if not self._trying:
-            self.write(lambda snapshots: ({}, None), position)
-            if self._delivery_errors is not None:
-                self._delivery_errors.noted()
-            faults.reach("sink: noted")
+            self._note(position)
         return int(rows.num_rows)
+
+    def _note(self, position: Position | None) -> None:
+        """Commits the position after a batch that is written."""
+        self.write(lambda snapshots: ({}, None), position)
+        if self._delivery_errors is not None:
+            self._delivery_errors.noted()
+        faults.reach("sink: noted")
 
     def drop(self) -> None:
         super().drop()

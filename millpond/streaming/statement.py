@@ -241,11 +241,14 @@ class RunningStatement(ABC):
     ) -> int:
         """Applies a batch and the position, in one commit with ``more``, which is asked for after the evaluation."""
         rows = self.evaluate(batch, snapshots)
-        changes = more()
+        return self._committed(more(), lambda: self.commit(rows, position))
+
+    def _committed(self, more: Mapping[str, Changes], commit: Callable[[], int]) -> int:
+        """Calls ``commit`` in this statement's turn: what it writes is in one commit with ``more``."""
         with self.turn.taken():
-            self._more = changes
+            self._more = more
             try:
-                return self.commit(rows, position)
+                return commit()
             finally:
                 self._more = NO_MORE
 

@@ -27,7 +27,7 @@ from millpond.connectors.kafka.client import client_settings, issue_of, settled
 from millpond.connectors.kafka.encode import Values
 from millpond.connectors.kafka.formats import FORMAT_OPTIONS, WRITING_OPTIONS
 from millpond.connectors.kafka.source import KafkaSource
-from millpond.connectors.sink import NativeSink
+from millpond.connectors.sink import Division, NativeSink
 from millpond.connectors.source import DELETED
 from millpond.errors import BadData, NetworkIssue
 from millpond.options import Option
@@ -110,6 +110,10 @@ class KafkaSink(NativeSink):
             )
         return "at least once: a batch that a crash cuts off is written again"
 
+    @property
+    def writer(self) -> str:
+        return "one transactional producer in the driver: a transaction of Kafka, here a whole batch, has only one"
+
     def open(self, name: str) -> Position | None:
         self._topic.prepare()
         if (taken := self._topic.setting("max.message.bytes")) is not None:
@@ -190,6 +194,38 @@ class KafkaSink(NativeSink):
                 columns.append(f"CAST({quote(part.name)} AS TIMESTAMP) AS timestamp")
         return f"SELECT {', '.join(columns)} FROM {view}"
 
+    def division(self) -> Division:
+        """Divides by the key; without one by the partition, if it is given. A topic of one partition has one order."""
+        texts = {"_key": "`key`", "_partition": "CAST(CAST(`partition` AS STRING) AS BINARY)"}
+        by = [text for part, text in texts.items() if part in self._parts]
+        return Division(self._topic.tasks(), f"coalesce({', '.join(by)})" if by else "NULL")
+
+    def measures(self) -> tuple[str, ...]:
+        lengths = ["`value`", "`key`"] if "_key" in self._parts else ["`value`"]
+        largest = " + ".join(f"coalesce(octet_length({name}), 0)" for name in lengths)
+        asked = ("min(`partition`)", "max(`partition`)") if "_partition" in self._parts else ()
+        return (f"max({largest})", *asked)
+
+    def check_measured(self, *found: Any) -> None:
+        largest, lowest, highest = (*found, None, None)[:3]
+        if largest > self._allowed:
+            raise BadData(
+                f"a message of {largest:,} bytes is larger than {self._allowed:,}",
+                hint="'kafka.max.request.size' allows more, up to what the topic does (max.message.bytes)",
+            )
+        if highest is None:
+            return
+        there = self._topic.tasks()
+        if not 0 <= lowest <= highest < there:
+            raise BadData(
+                f'topic "{self._topic.topic}" has partitions 0 to {there - 1}, and _partition is another'
+            )
+
+    @property
+    def _parts(self) -> set[str]:
+        """Returns the parts of messages that have a column."""
+        return {c.name.lower() for c in self.schema} & set(_PARTS)
+
     def check(self, rows: pa.Table) -> None:
         self._encoded(rows)
 
@@ -200,19 +236,10 @@ class KafkaSink(NativeSink):
             for n in ("value", "key")
             if n in encoded.column_names
         ]
-        largest = pc.max(reduce(pc.add, parts)).as_py() or 0
-        if largest > self._allowed:
-            raise BadData(
-                f"a message of {largest:,} bytes is larger than {self._allowed:,}",
-                hint="'kafka.max.request.size' allows more, up to what the topic does (max.message.bytes)",
-            )
+        found = [pc.max(reduce(pc.add, parts)).as_py() or 0]
         if "partition" in encoded.column_names:
-            asked = pc.min_max(encoded["partition"]).as_py()
-            there = self._topic.tasks()
-            if asked["max"] is not None and not 0 <= asked["min"] <= asked["max"] < there:
-                raise BadData(
-                    f'topic "{self._topic.topic}" has partitions 0 to {there - 1}, and _partition is another'
-                )
+            found += pc.min_max(encoded["partition"]).as_py().values()
+        self.check_measured(*found)
         return encoded
 
     def write(self, rows: pa.Table, position: Position | None) -> None:

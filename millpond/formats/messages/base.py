@@ -52,7 +52,7 @@ class Events(NamedTuple):
 
 
 class Writer(ABC):
-    """Encodes rows of columns as the values of a topic's messages."""
+    """Encodes rows of columns as the values of a topic's messages. Picklable: executors encode, too."""
 
     def __init__(self, topic: str, columns: Schema, values: Mapping[str, Any]):
         self.topic = topic

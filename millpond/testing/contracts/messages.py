@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.formats.merge import settle_schema
-from millpond.formats.messages.base import Events, Messages, find_messages
+from millpond.formats.messages.base import Events, Messages, Writer, find_messages
 from millpond.options import defaults
 from millpond.testing.contracts.source import SCHEMA, rows
 from millpond.types import Schema
@@ -143,6 +143,8 @@ class MessagesContract:
         if kind.writer is None:
             return
         table = place.table(1, 30)
-        written = kind.writer("topic", place.schema, defaults(kind.options) | dict(place.values)).write(table)
+        made = kind.writer("topic", place.schema, defaults(kind.options) | dict(place.values))
+        writer: Writer = pickle.loads(pickle.dumps(made))
+        written = writer.write(table)
         assert written.type == pa.binary() and not written.null_count
         assert events(make_messages(place), written.to_pylist()).rows.to_pylist() == table.to_pylist()
