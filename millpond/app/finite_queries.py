@@ -9,13 +9,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from millpond.app.text_run import TextRun
+from millpond.engine_rule import rule_of
 from millpond.errors import UnknownName
 from millpond.loading.inputs import Inputs
+from millpond.loading.inserted_rows import InsertedRows
 from millpond.loading.open_sources import Sources
+from millpond.plan.plans import target_of
 from millpond.query.evaluate import Evaluator
 from millpond.query.table import Table
 from millpond.records import to_arrow
-from millpond.sql.checked import CheckedQuery, CheckedValues
+from millpond.sql.checked import CheckedInsert, CheckedQuery, CheckedValues
 from millpond.sql.filters import resolve_values
 from millpond.store.snapshot import StoreSnapshot
 
@@ -28,6 +31,14 @@ class Answers:
     sources: Sources
     text: TextRun
     table: Callable[[str], Table]
+    inserted: InsertedRows
+
+    def rows_to_insert(self, checked: CheckedInsert) -> pa.Table:
+        """Returns the rows of an INSERT that runs once: as ``answer``, but executors read large files."""
+        self.sources.values.update(checked.source_options)
+        query, rule = checked.resolved, rule_of(checked.query_options)
+        rows = self.inserted.read(query, target_of(checked.target), rule, self.text.snapshots)
+        return self.answer(checked) if rows is None else rows
 
     def answer(
         self, checked: CheckedQuery, snapshots: StoreSnapshot | None = None, *, in_turn: bool = False

@@ -40,6 +40,8 @@ from millpond.loading.capture_streams import CapturedStreams
 from millpond.loading.discovered_columns import KeptColumns
 from millpond.loading.followers import Followers
 from millpond.loading.inputs import Inputs
+from millpond.loading.inserted_rows import InsertedRows
+from millpond.loading.large_reads import LargeReads
 from millpond.loading.load import TableLoads
 from millpond.loading.loaded_tables import LoadedTables, keep_copy
 from millpond.loading.loader import Loader
@@ -113,6 +115,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     checks = Checks(catalog, connectors, functions, sources.values)
     columns = KeptColumns(journal, connectors, sources.open, in_use, read_only=read_only)
     followers = Followers(loads, mask, still=direct or read_only)
+    large = LargeReads(spark.session, clock, settings.engine, evaluator)
     loaded_tables = LoadedTables(
         store,
         evaluator,
@@ -120,6 +123,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         sources.open,
         clock,
         lambda plan, reads: drift.follow_sources(plan, reads),
+        large,
         state.identity,
         mask,
     )
@@ -182,7 +186,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     queries = Queries(runner, views, query_states)
     health = TableHealth(store, loads, views, followers, runner, mask)
     tables = TableHandles(catalog, store, edits, evaluator, health, begin)
-    answers = Answers(evaluator, sources, text, table)
+    answers = Answers(evaluator, sources, text, table, InsertedRows(large, evaluator, inputs, sources.open))
 
     # what statements create and drop
     removals = Removals(

@@ -70,7 +70,7 @@ class Writes:
             # Rows that are read from the table itself must be unchanged when it is written.
             find = partial(self._find_rows, checked, target)
             return Result(NOTHING, count=self.text.write(checked.statement, target.name, find))
-        return self._insert_rows(checked, self.answers.answer(checked))
+        return self._insert_rows(checked, self.answers.rows_to_insert(checked))
 
     def insert_values(self, checked: CheckedValues, undo: Undo) -> Result:
         return self._insert_rows(checked, self.answers.values(checked))

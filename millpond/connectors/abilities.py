@@ -6,6 +6,7 @@
     Drifts        new columns may be found while it is read
     Narrows       only what a query needs is requested from the other system
     Parallel      splits may be read in parallel
+    Spreads       splits of a load may be read by executors
     Perishable    what was read may not exist a second time
     Sheds         parts may be removed while their rows remain valid
     MessageLog    a log of messages that another system stores for a while
@@ -141,6 +142,16 @@ class Parallel(Source):
     @abstractmethod
     def parallel(self) -> int:
         """Returns how many threads may read splits at once, in any order."""
+
+
+class Spreads(Source):
+    """Declares that splits of a load may be read by executors: they see what this process sees."""
+
+    @abstractmethod
+    def divided(self, split: Split, size: int) -> list[Split]:
+        """Returns a split in parts of about so many bytes, in order, for several tasks. Their rows are those of the
+        split in the same order; sequence numbers may be others, between those of the splits before and after it.
+        """
 
 
 class Perishable(Source):
@@ -317,6 +328,16 @@ def sent(source: Source) -> str | None:
 def parallel(source: Source) -> int:
     """Returns how many threads may read splits at once."""
     return source.parallel if isinstance(source, Parallel) else 1
+
+
+def spreads(source: Source) -> bool:
+    """Returns whether executors may read splits of a load."""
+    return isinstance(source, Spreads)
+
+
+def divided(source: Source, split: Split, size: int) -> list[Split]:
+    """Returns a split in parts of about so many bytes, if that is possible."""
+    return source.divided(split, size) if isinstance(source, Spreads) else [split]
 
 
 def stands(source: Source, end: Offset) -> bool:

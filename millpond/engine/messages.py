@@ -6,10 +6,8 @@ has met others: then a second job collects these. A task that runs twice reports
 
 from __future__ import annotations
 
-import itertools
 import math
 import pickle
-import threading
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,20 +20,16 @@ from millpond.changes import Offset
 from millpond.connectors.source import DELETED, SEQ, NativeSource, Order
 from millpond.engine.collect import collect
 from millpond.engine.reader import read_messages
+from millpond.engine.task_reports import new_number, reported, reports_of, taken
 from millpond.engine_rule import SMALL_ROWS
 from millpond.formats.received import Received
 from millpond.types import Schema, quote, type_name
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
 _REJECTED = pa.schema([("seq", pa.int64()), ("reason", pa.string()), ("value", pa.string())])
-_numbers = itertools.count(1)
-_lock = threading.Lock()
-_making = threading.Lock()
-_reports: list[tuple[SparkContext, Accumulator[Any]]] = []
 
 
 class Drifted(Exception):
@@ -50,34 +44,6 @@ class Report(NamedTuple):
     rejected: int
     drifts: bool
     deletes: bool
-
-
-Reported = dict[int, dict[int, Report]]
-
-
-class _Reports:
-    """Joins the reports of tasks, by the number of the range and of the task, as an AccumulatorParam of Spark."""
-
-    def zero(self, value: Reported) -> Reported:
-        return {}
-
-    def addInPlace(self, value1: Reported, value2: Reported) -> Reported:
-        with _lock:
-            for number, tasks in value2.items():
-                value1.setdefault(number, {}).update(tasks)
-        return value1
-
-
-def _reports_of(spark: SparkSession) -> Accumulator[Any]:
-    """Returns the reports of all tasks: one for every context, as Spark never forgets one."""
-    context = spark.sparkContext
-    with _making:
-        for known, reports in _reports:
-            if known is context:
-                return reports
-        made: Accumulator[Any] = context.accumulator({}, _Reports())  # type: ignore[arg-type]
-        _reports[:] = [(context, made)]
-    return made
 
 
 class Decoder:
@@ -142,7 +108,7 @@ class Messages:
         self._spark = spark
         self._on_spark = on_spark
         self._noticed = False
-        self._number = next(_numbers)
+        self._number = new_number()
 
     def look(self, size: int | None) -> None:
         """Finds new fields of so many messages, if they are few."""
@@ -219,7 +185,7 @@ class Messages:
     @cached_property
     def _decoder(self) -> Decoder:
         order = self._source.order(self._begin, self._end)
-        return Decoder(self._copy, order, self._number, _reports_of(self._raw.sparkSession))
+        return Decoder(self._copy, order, self._number, reports_of(self._raw.sparkSession))
 
     @cached_property
     def frame(self) -> DataFrame:
@@ -255,9 +221,7 @@ class Messages:
 
     @property
     def _reports(self) -> list[Report]:
-        found = self._decoder.reports.value
-        with _lock:
-            return list(found.get(self._number, {}).values())
+        return list(reported(self._decoder.reports, self._number).values())
 
     def _are_complete(self, reports: list[Report]) -> bool:
         return len(reports) >= sum(math.ceil(size / self._most) for size in self._sizes)
@@ -265,9 +229,7 @@ class Messages:
     def close(self) -> None:
         """Forgets what tasks have reported."""
         if "frame" in self.__dict__:
-            found = self._decoder.reports.value
-            with _lock:
-                found.pop(self._number, None)
+            taken(self._decoder.reports, self._number)
 
 
 def fitted(frame: DataFrame, schema: Schema) -> DataFrame:

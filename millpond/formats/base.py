@@ -98,6 +98,10 @@ class Format(ABC):
         """
         return [Piece(begin=begin, end=end)]
 
+    def divided(self, path: str, piece: Piece, size: int) -> list[Piece]:
+        """Returns a piece in parts of about so many bytes, in order, if that is possible."""
+        return [piece]
+
     @abstractmethod
     def parts(self, path: str, schema: Schema, piece: Piece, *, declared: bool) -> Iterator[Part]:
         """Yields the records of a piece in order, as ``receive`` returns them. Raises BadData if the rest cannot be

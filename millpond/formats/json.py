@@ -57,6 +57,9 @@ class Json(Format):
     def pieces(self, path: str, begin: int = 0, end: int | None = None) -> list[Piece]:
         return self._lines.pieces(path, begin, end) if self.grows(path) else [Piece()]
 
+    def divided(self, path: str, piece: Piece, size: int) -> list[Piece]:
+        return self._lines.divided(path, piece, size) if self.grows(path) else [piece]
+
     def parts(self, path: str, schema: Schema, piece: Piece, *, declared: bool) -> Iterator[Part]:
         if piece.begin or _is_lines(self._start(path)):
             yield from self._lines.parts(path, schema, piece, declared=declared)

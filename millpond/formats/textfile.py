@@ -122,6 +122,12 @@ class TextFormat(Format):
         cuts = [begin, *self.cuts(path, begin, size, BYTES_PER_PIECE), end]
         return [Piece(begin=a or 0, end=b) for a, b in pairwise(cuts)]
 
+    def divided(self, path: str, piece: Piece, size: int) -> list[Piece]:
+        if not self.grows(path) or piece.end is None:
+            return [piece]
+        cuts = [piece.begin, *self.cuts(path, piece.begin, piece.end, size), piece.end]
+        return [Piece(begin=a, end=b) for a, b in pairwise(cuts)]
+
     def cuts(self, path: str, begin: int, end: int, about: int) -> list[int]:
         """Returns positions between two, at each of which a record begins, about so many bytes apart."""
         found: list[int] = []

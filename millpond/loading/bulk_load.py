@@ -7,7 +7,6 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +19,14 @@ from millpond.connectors import abilities
 from millpond.connectors.source import SEQ, Source
 from millpond.errors import BadData, Error, without_passwords
 from millpond.formats.received import none_rejected, rejected_table
-from millpond.loading.chunks import Answer, Splits, chunks_of, rows_of, sizes_of
+from millpond.loading.chunks import Answer, Groups, Splits, sizes_of
+from millpond.loading.evaluation import Evaluation
 from millpond.loading.file_origins import Origins, without_seq
 from millpond.loading.followers import OverSources
 from millpond.loading.inputs import Inputs
+from millpond.loading.large_reads import LargeReads
 from millpond.loading.open_sources import OpenSource
 from millpond.loading.progress import Report
-from millpond.plan.load import with_seq
 from millpond.plan.plans import LoadPlan
 from millpond.query.evaluate import Evaluator
 from millpond.records.text import to_json
@@ -34,8 +34,6 @@ from millpond.sql.catalog import Relation
 from millpond.sql.errortables import ERROR_COLUMNS
 from millpond.sql.pushdown import need_of
 from millpond.sql.resolve import Input
-from millpond.sql.table_copies import copied
-from millpond.steps import each
 from millpond.store.error_records import message_records, renewed
 from millpond.store.store import Store
 
@@ -59,6 +57,8 @@ class Reached:
     at: Offset | None = None
     to: Offset | None = None
     chunks: int = 0
+    groups: Groups | None = None
+    """How the splits of an interrupted step are grouped to chunks; without it they are chunks of rows."""
     known: bool = True
     """Whether that is known: otherwise only a comparison shows what is missing."""
 
@@ -67,7 +67,9 @@ class Reached:
         if position is None:
             return Reached()
         at, to = position.offsets.get("at"), position.offsets.get("to")
-        return Reached(at, to, position.batch + 1, at is not None or to is not None)
+        noted = position.offsets.get("groups")
+        groups = None if noted is None else Groups(**noted)
+        return Reached(at, to, position.batch + 1, groups, at is not None or to is not None)
 
 
 class LoadedTable(OverSources):
@@ -88,12 +90,13 @@ class LoadedTable(OverSources):
         open_source: OpenSource,
         clock: Clock,
         take_in: TakeIn,
+        large: LargeReads,
     ):
         self.plan = plan
         self._report = report
         self._store = store
         self._evaluator = evaluator
-        self._inputs = inputs
+        self._evaluation = Evaluation(plan, large, evaluator, inputs, store.snapshots)
         self._open_source = open_source
         self._clock = clock
         self._take_in = take_in
@@ -147,7 +150,7 @@ class LoadedTable(OverSources):
             now = self._ends(reached.to)
             if self._replaced(reached.to, now) or not self._stands(reached.to):
                 return self._compare(now, damaged=at is not None)
-            rows, at = self._append(at, reached.to, reached.chunks), reached.to
+            rows, at = self._append(at, reached.to, reached), reached.to
         end = self._ends(at or {})
         if at == end:
             return rows
@@ -189,22 +192,26 @@ class LoadedTable(OverSources):
         self._tried = names
         found = self._take_in(self.plan, {r.name: r for r in self.reads}.values())
         if found is not None:
-            self.plan = found
+            self.plan = self._evaluation.plan = found
             self._views = _sources_of(self.plan)
 
-    def _append(self, at: Offset | None, end: Offset, skip: int = 0) -> int:
-        """Adds what lies between two offsets, without the chunks that were added before."""
+    def _append(self, at: Offset | None, end: Offset, resumed: Reached | None = None) -> int:
+        """Adds what lies between two offsets, without the chunks that were added before: they are divided as then."""
         splits = self._splits(at, end)
         self._take_in_columns(splits)
+        skip = resumed.chunks if resumed is not None else 0
+        groups = resumed.groups if resumed is not None else self._evaluation.groups(self.sources, splits)
         name, number, rows = self.plan.target.name, skip - 1, 0
         checkpoint, of = fingerprint(at, end), sizes_of(splits)
+        between: dict[str, Offset] = {"to": end} if at is None else {"at": at, "to": end}
+        if groups is not None:
+            between["groups"] = groups._asdict()
         self._report(replace(of, table=name))
         faults.reach("load: begun")
-        for number, answer in enumerate(self._answers(splits, skip), skip):
+        for number, answer in enumerate(self._answers(splits, groups, skip), skip):
             found, nameless = self._with_keys(answer.rows)
             found, noted = self._noted_parts(found)
             rows += found.num_rows
-            between = {"to": end} if at is None else {"at": at, "to": end}
             position = Position(self.plan.name, checkpoint, number, between)
             rejected = pa.concat_tables([answer.rejected, nameless])
             faults.reach("load: chunk read")
@@ -221,56 +228,10 @@ class LoadedTable(OverSources):
         self._report(done)
         return rows
 
-    def _answers(self, splits: Splits, skip: int = 0) -> Iterator[Answer]:
-        """Yields the rows of the query over what is to be read, chunk by chunk if possible; the first are skipped."""
-        by, sifts = self.plan.by, self.plan.errors is not None
-        if by is None:
-            if not skip:
-                yield self._whole(splits)
-            return
-        numbered = self._noting() is not None
-        chunks = chunks_of(self.sources[by.view], splits[by.view], sifts, numbered=numbered)
-        for number, chunk in enumerate(each(f"read {by.relation.name}", chunks)):
-            if number >= skip:
-                yield chunk._replace(rows=self._over(by.view, chunk.rows))
-
-    def _over(self, view: str, rows: pa.Table) -> pa.Table:
-        """Returns the rows of the query over some of its source's."""
-        query, by = self.plan.query, self.plan.by
-        found = self._copied(rows)
-        if found is not None:
-            return found.append_column(SEQ, rows[SEQ]) if SEQ in rows.column_names else found
-        if SEQ in rows.column_names and by is not None:
-            query = with_seq(query, by)
-        inputs = self._inputs.read(query, self._store.snapshots(), sources={view: rows})
-        return self._evaluator.answer(query, inputs)
-
-    def _copied(self, rows: pa.Table) -> pa.Table | None:
-        """Returns the rows of a query that copies columns, from those of its source; None for one that does more."""
-        names, arrow = copied(self.plan.query), self.plan.query.schema.arrow()
-        by_name = {name.lower(): name for name in rows.column_names}
-        if names is None or not all(name.lower() in by_name for name in names):
-            return None
-        found = [rows[by_name[n.lower()]].cast(f.type) for n, f in zip(names, arrow, strict=True)]
-        return pa.table(found, schema=arrow)
-
-    def _whole(self, splits: Splits) -> Answer:
-        """Returns the rows of the query over everything. If it reads one source once, it streams the rows: no more of
-        them are in memory than the query needs."""
-        query, rejected = self.plan.query, [none_rejected()]
-        inputs: dict[str, Any] = {}
-        for view, source in self.sources.items():
-            chunks = rows_of(chunks_of(source, splits[view], self.plan.errors is not None), rejected)
-            schema = source.schema().arrow()
-            if len(self.sources) == 1 and self._evaluator.reads_once(query, view):
-                batches = (batch for chunk in chunks for batch in chunk.to_batches())
-                inputs[view] = pa.RecordBatchReader.from_batches(schema, batches)
-            else:
-                read = each(f"read {self._views[view].relation.name}", chunks)
-                inputs[view] = pa.concat_tables([schema.empty_table(), *read])
-        inputs = self._inputs.read(query, self._store.snapshots(), sources=inputs)
-        rows = self._evaluator.answer(query, inputs)
-        return Answer(rows, pa.concat_tables(rejected), 0, 0)
+    def _answers(self, splits: Splits, groups: Groups | None, skip: int = 0) -> Iterator[Answer]:
+        """Yields the rows of the query over what is to be read, chunk by chunk; the first are skipped."""
+        numbered = self.plan.by is not None and self._noting() is not None
+        return self._evaluation.answers(self.sources, splits, groups, skip=skip, numbered=numbered)
 
     def _noted(self, rejected: pa.Table) -> pa.Table:
         """Returns error records of records that could not be read."""
@@ -284,7 +245,7 @@ class LoadedTable(OverSources):
         splits = self._splits(None, end)
         self._take_in_columns(splits)
         name, arrow = self.plan.target.name, self.plan.query.schema.arrow()
-        answers = list(self._answers(splits))
+        answers = list(self._answers(splits, self._evaluation.groups(self.sources, splits)))
         parts = [self._noted_parts(a.rows) for a in answers]
         rows = pa.concat_tables([arrow.empty_table(), *(found for found, _ in parts)])
         rejected = pa.concat_tables([none_rejected(), *(a.rejected for a in answers)])

@@ -23,6 +23,7 @@ from millpond.loading.bulk_load import LoadedTable, TakeIn, fingerprint, last_of
 from millpond.loading.chunks import Splits
 from millpond.loading.followers import Mask
 from millpond.loading.inputs import Inputs
+from millpond.loading.large_reads import LargeReads
 from millpond.loading.open_sources import OpenSource
 from millpond.loading.progress import Report
 from millpond.options import find_option, read_options
@@ -54,12 +55,13 @@ class CapturedTable(LoadedTable):
         open_source: OpenSource,
         clock: Clock,
         take_in: TakeIn,
+        large: LargeReads,
         identity: str,
         mask: Mask,
         *,
         kept: bool,
     ):
-        super().__init__(plan, report, store, evaluator, inputs, open_source, clock, take_in)
+        super().__init__(plan, report, store, evaluator, inputs, open_source, clock, take_in, large)
         self._mask = mask
         relation = next(iter(self._views.values())).relation
         shared = open_source(relation)
@@ -151,7 +153,7 @@ class CapturedTable(LoadedTable):
         if not batches:
             return Changes(schema.arrow().empty_table())
         logged = pa.Table.from_batches(list(batches))
-        rows = self._over(self._view, logged)
+        rows = self._evaluation.over(self._view, logged)
         ops = logged[OP].to_numpy()
         own = target.snapshot()
         if logged[KEPT].null_count < logged.num_rows:

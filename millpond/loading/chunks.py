@@ -9,12 +9,19 @@ import pyarrow as pa
 
 from millpond.connectors import abilities
 from millpond.connectors.prefetch import side_by_side
-from millpond.connectors.source import SEQ, Source, Split
+from millpond.connectors.source import BYTES_OF_A_ROW, SEQ, Source, Split
+from millpond.formats.base import is_packed
 from millpond.formats.received import none_rejected
 from millpond.loading.progress import Progress
 
 CHUNK = 131_072
 """Rows of a chunk."""
+GROUP_ROWS = 1_000_000
+GROUP_BYTES = 64 << 20
+_PACKED = 8
+"""How many times as large a compressed file is assumed to become."""
+_HUGE = 4
+"""How many times as large as a group a single split may be."""
 Splits = Mapping[str, Sequence[Split]]
 """What to read of each source, by view."""
 
@@ -26,6 +33,50 @@ class Answer(NamedTuple):
     rejected: pa.Table
     read: int
     files: int
+
+
+class Groups(NamedTuple):
+    """Says how splits are grouped to chunks for executors: by rows, where these are known, and bytes. The same numbers
+    make the same chunks.
+    """
+
+    rows: int
+    bytes: int
+
+    def has_room(self, taken: Sequence[Split], split: Split) -> bool:
+        """Returns whether a split fits into a group beside others."""
+        every = [*taken, split]
+        return sum(_rows(s) for s in every) <= self.rows and sum(_bytes(s) for s in every) <= self.bytes
+
+    def is_huge(self, split: Split) -> bool:
+        """Returns whether a single split is too large to be a chunk."""
+        return _rows(split) > _HUGE * self.rows or _bytes(split) > _HUGE * self.bytes
+
+
+def _rows(split: Split) -> float:
+    return split.rows if split.rows is not None else _bytes(split) / BYTES_OF_A_ROW
+
+
+def _bytes(split: Split) -> int:
+    packed = split.file is not None and is_packed(split.file)
+    return (split.bytes or 0) * (_PACKED if packed else 1)
+
+
+def grouped(splits: Sequence[Split], groups: Groups) -> list[list[Split]]:
+    """Returns neighbouring splits in groups, each of which is a chunk."""
+    found: list[list[Split]] = []
+    for split in splits:
+        if not found or not groups.has_room(found[-1], split):
+            found.append([])
+        found[-1].append(split)
+    return found
+
+
+def size_of(splits: Splits) -> tuple[float, int]:
+    """Returns the rows, estimated from bytes where they are not known, and the bytes."""
+    every = [split for some in splits.values() for split in some]
+    bytes_ = sum(s.bytes or 0 for s in every)
+    return sum(s.rows if s.rows is not None else (s.bytes or 0) / BYTES_OF_A_ROW for s in every), bytes_
 
 
 def sizes_of(splits: Splits) -> Progress:

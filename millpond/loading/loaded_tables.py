@@ -7,6 +7,7 @@ from millpond.loading.bulk_load import LoadedTable, TakeIn
 from millpond.loading.capture_tables import CapturedTable
 from millpond.loading.followers import Followers, Mask
 from millpond.loading.inputs import Inputs
+from millpond.loading.large_reads import LargeReads
 from millpond.loading.open_sources import OpenSource
 from millpond.loading.progress import Report
 from millpond.plan.load import plan_copy
@@ -30,6 +31,7 @@ class LoadedTables:
         open_source: OpenSource,
         clock: Clock,
         take_in: TakeIn,
+        large: LargeReads,
         identity: str,
         mask: Mask,
     ):
@@ -39,6 +41,7 @@ class LoadedTables:
         self._open_source = open_source
         self._clock = clock
         self._take_in = take_in
+        self._large = large
         self._identity = identity
         self._mask = mask
 
@@ -57,6 +60,7 @@ class LoadedTables:
             self._open_source,
             self._clock,
             self._take_in,
+            self._large,
         )
 
     def copy(self, relation: Relation) -> CapturedTable:
@@ -73,6 +77,7 @@ class LoadedTables:
             self._open_source,
             self._clock,
             self._take_in,
+            self._large,
             self._identity,
             self._mask,
             kept=kept,

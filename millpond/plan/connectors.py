@@ -129,6 +129,7 @@ class Connectors:
             declared=declared,
             rejects=abilities.rejects(source),
             captured=abilities.captures(source),
+            spreads=abilities.spreads(source),
         )
 
     def changes(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Schema | None:

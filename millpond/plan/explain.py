@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from millpond.connectors.sink import NativeSink, Sink, find_sink
-from millpond.engine_rule import Engine, EngineRule
+from millpond.engine_rule import Engine, EngineRule, rule_of
 from millpond.errors import without_passwords
+from millpond.plan.load import chunk_by, order_matters
 from millpond.plan.plans import (
     BatchPlan,
     FoldPlan,
@@ -64,7 +65,8 @@ def explain_plan(
             if isinstance(plan, PipelinePlan):
                 lines += _pipeline(plan, ways, plan.rule.in_app(engine))
             else:
-                lines += _once(query, plan, ways, asked or {})
+                rule = _load_rule(checked, plan)
+                lines += _once(query, plan, ways, asked or {}, rule and rule.in_app(engine))
             op = [f"{checked.op} STRING"] if isinstance(checked, CheckedSelect) and checked.op else []
             lines.append(
                 "output: " + ", ".join([*op, *(f"{c.name} {type_name(c.type)}" for c in query.schema)])
@@ -125,10 +127,26 @@ def _pipeline(plan: PipelinePlan, ways: Ways, rule: EngineRule) -> Iterator[str]
         yield "state: none besides the target"
 
 
+def _load_rule(checked: CheckedQuery, plan: ViewPlan | LoadPlan | None) -> EngineRule | None:
+    """Returns the rule that says whether executors read and evaluate; None for what they never read."""
+    sources = [i.relation for i in checked.resolved.inputs if i.relation.kind == "source"]
+    if not sources or not all(r.spreads for r in sources):
+        return None
+    if isinstance(plan, LoadPlan):
+        return plan.rule
+    return rule_of(checked.query_options) if isinstance(checked, CheckedInsert) else None
+
+
 def _once(
-    query: Resolved, plan: ViewPlan | LoadPlan | None, ways: Ways, asked: Mapping[str, str]
+    query: Resolved,
+    plan: ViewPlan | LoadPlan | None,
+    ways: Ways,
+    asked: Mapping[str, str],
+    rule: EngineRule | None,
 ) -> Iterator[str]:
-    """Describes a query over tables and finite sources, and how a table that it fills follows them."""
+    """Describes a query over tables and finite sources, and how a table that it fills follows them. ``rule`` is the one
+    for files that executors may read.
+    """
     conditions = pushed(query)
     for i in query.inputs:
         line = f"read {i.relation.kind} {i.relation.name} as {i.alias}"
@@ -149,9 +167,25 @@ def _once(
     elif plan is not None:
         yield from _load(plan)
     who, why = ways.way(query)
-    yield _evaluated(who, why)
+    if rule is None:
+        yield _evaluated(who, why)
+    else:
+        yield from _read_by(query, rule, who, why)
     if who == "spark":
         yield f"sql: {spark.render(query.expression)}"
+
+
+def _read_by(query: Resolved, rule: EngineRule, who: str, why: str) -> Iterator[str]:
+    """Describes who reads files, and evaluates a query over them."""
+    if rule.engine == "process" and who == "spark":
+        yield f"read and evaluated: refused, only Spark can evaluate it ({why}), and the engine is 'process'"
+    elif rule.engine == "auto" and chunk_by(query) is None and order_matters(query):
+        yield "read: in process, as the result depends on the order of the rows"
+        yield _evaluated(who, why)
+    else:
+        yield f"read and evaluated: {rule}"
+        if who == "spark":
+            yield _evaluated(who, why)
 
 
 def _load(plan: LoadPlan) -> Iterator[str]:

@@ -7,6 +7,7 @@ import dataclasses
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.engine_rule import rule_of
 from millpond.plan.plans import LoadPlan, Target
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import CheckedTableAs
@@ -27,12 +28,13 @@ def plan_load(checked: CheckedTableAs, name: str, target: Target) -> LoadPlan:
         s.text,
         resolved,
         target,
-        _chunk_by(resolved),
+        chunk_by(resolved),
         s.place,
         errors,
         once=options.get("refresh") == "once",
         null_keys=bool(options.get("null_keys")),
         source_options=checked.source_options,
+        rule=rule_of(checked.query_options),
     )
 
 
@@ -57,7 +59,7 @@ def with_seq(resolved: Resolved, by: Input) -> Resolved:
     return Resolved(tree, Schema((*resolved.schema.columns, Column(SEQ, pa.int64()))), resolved.inputs)
 
 
-def _chunk_by(resolved: Resolved) -> Input | None:
+def chunk_by(resolved: Resolved) -> Input | None:
     """Returns the source whose chunks the query can be evaluated by: its rows are independent."""
     sources = [i for i in resolved.inputs if i.relation.kind == "source"]
     if len(sources) != 1:
@@ -78,6 +80,20 @@ def _chunk_by(resolved: Resolved) -> Input | None:
         if len(items) != 1 or not isinstance(items[0][0], exp.Subquery):
             return None
         select = items[0][0]
+
+
+_ORDERED = (
+    *(exp.Limit, exp.Offset, exp.Window, exp.First, exp.Last, exp.FirstValue, exp.LastValue, exp.AnyValue),
+    *(exp.ArgMax, exp.ArgMin, exp.Mode, exp.ArrayAgg, exp.ArrayUniqueAgg, exp.GroupConcat),
+    *(exp.ApproxDistinct, exp.ApproxQuantile),
+)
+
+
+def order_matters(resolved: Resolved) -> bool:
+    """Returns whether the result of a query over all rows depends on their order, or is only near the exact one: it is
+    then not the same on several tasks as in one process.
+    """
+    return resolved.expression.find(*_ORDERED) is not None
 
 
 def _row_by_row(select: exp.Select) -> bool:

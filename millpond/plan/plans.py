@@ -298,6 +298,8 @@ class LoadPlan:
     null_keys: bool = False
     """Whether NULL is a valid key value."""
     source_options: SourceOptions = field(default_factory=dict)
+    rule: EngineRule = BY_APP
+    """Which engine reads and evaluates files."""
 
     @property
     def follows(self) -> bool:

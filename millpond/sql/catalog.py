@@ -39,7 +39,7 @@ class Relation:
     None for the app's journal. ``null_keys`` says that NULL is a valid key value. ``watermark`` says how far the times
     of a stream have come, ``limits`` how much of it is read at once. ``rejects`` says that a source may have records
     that cannot be read, which become error records; ``follows`` that a table over a source follows it; ``captured``
-    that it does so by change capture.
+    that it does so by change capture; ``spreads`` that executors may read it for a load.
     """
 
     name: str
@@ -60,6 +60,7 @@ class Relation:
     rejects: bool = False
     follows: bool = False
     captured: bool = False
+    spreads: bool = False
 
     @property
     def is_open(self) -> bool:

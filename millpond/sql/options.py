@@ -93,6 +93,8 @@ RUNNING_OPTIONS: tuple[Option, ...] = (
     ),
 )
 """Options of every running statement."""
+ENGINE_OPTIONS = ("engine", "process.max.rows", "process.max.bytes")
+"""Those of them that a load of files may have too."""
 
 SELECT_OPTIONS: tuple[Option, ...] = (
     Option(

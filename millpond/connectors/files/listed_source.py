@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.changes import Offset
-from millpond.connectors.abilities import Follows, Perishable, Rejects, Sheds, Steps
+from millpond.connectors.abilities import Follows, Perishable, Rejects, Sheds, Spreads, Steps
 from millpond.connectors.drift import DriftingSource
 from millpond.connectors.files.listing import Entry, Listed, Look, Place, Quiet, unrotated
 from millpond.connectors.source import BYTES_OF_A_ROW, Split, with_seq
@@ -71,7 +71,7 @@ class FileSplit(Split):
         return (self.entry.index << ROW_BITS) + self.piece.begin + self.piece.first_row
 
 
-class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds):
+class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds, Spreads):
     """Reads what a ``Place`` lists. Each kind of place is a subclass."""
 
     growing: ClassVar[bool] = False
@@ -207,6 +207,16 @@ class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds):
         for piece in pieces:
             size = entry.size // len(pieces) if piece.end is None else piece.end - piece.begin
             yield FileSplit(piece.rows, size, entry, piece)
+
+    def divided(self, split: Split, size: int) -> list[Split]:
+        """Divides text, which is searched for the ends of records: not objects of a store, which that would fetch."""
+        assert isinstance(split, FileSplit)
+        entry, piece = split.entry, split.piece
+        if not self.growing or split.bytes is None or split.bytes < 2 * size:
+            return [split]
+        with self.reading(entry.path):
+            parts = self._format(entry.path).divided(entry.path, piece, size)
+        return [split] if len(parts) < 2 else [FileSplit(None, size, entry, part) for part in parts]
 
     def clip(self, start: Offset | None, end: Offset, rows: int) -> Offset:
         """Cuts a range by bytes and new files, as the number of rows of a file is not known."""

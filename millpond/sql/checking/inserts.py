@@ -72,7 +72,9 @@ class Inserts:
         if groups is not None and target.kind == "table" and not errors:
             filled = Schema(tuple(c for n in columns if (c := target.schema.find(n)) is not None))
             self._queries.group_key(groups, filled, target.schema.key, s)
-        return CheckedInsert(s, shaped, self._queries.source_values, target)
+        return CheckedInsert(
+            s, shaped, self._queries.source_values, target, query_options=self._queries.query_values
+        )
 
     def _target_columns(self, s: st.Insert, target: Relation) -> list[str] | None:
         if not s.columns:

@@ -24,7 +24,7 @@ from millpond.sql.aggregate import check_aggregate, is_live_aggregate, lower_dis
 from millpond.sql.assign import assign
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.joins import joins_of, lower_joins, window_mark
-from millpond.sql.options import RUNNING_OPTIONS
+from millpond.sql.options import ENGINE_OPTIONS, RUNNING_OPTIONS
 from millpond.sql.requested_types import wanted_schemas
 from millpond.sql.resolve import Resolved, Resolver
 from millpond.sql.running import check_recursion, check_running
@@ -173,12 +173,14 @@ class Queries:
                 return
 
     def _for_running(self, resolved: Resolved, s: st.Statement) -> list[Setting]:
-        """Returns the options that only a statement over a stream can have. A loaded table may also set 'on.error', and
-        the changes of a query over tables 'query.name'.
+        """Returns the options that only a statement over a stream can have. A loaded table may also set 'on.error', one
+        over files and an INSERT of files the engine, and the changes of a query over tables 'query.name'.
         """
         loads = self._for_table and any(i.relation.rejects for i in resolved.inputs)
         emits = isinstance(s, st.Select) and s.query.emit == "changes"
         also = ("on.error",) if loads else ("query.name",) if emits else ()
+        if isinstance(s, st.CreateTable | st.Insert) and any(i.relation.spreads for i in resolved.inputs):
+            also = (*also, *ENGINE_OPTIONS)
         return [x for x in self._query_settings if x.name.lower() not in also]
 
     def running_settings(self, settings: tuple[Setting, ...], owner: str) -> tuple[Setting, ...]:

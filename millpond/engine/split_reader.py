@@ -1,0 +1,142 @@
+"""Reads splits of a source on Spark's executors, for loads.
+
+The rows are the frame. Each task reports, by an accumulator, how many records it could not read: if there are some, or
+if a task was not run to its end, a second job collects these from the splits that they are in.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millpond.connectors import abilities
+from millpond.connectors.source import BYTES_OF_A_ROW, SEQ, Source, Split
+from millpond.engine.collect import collect
+from millpond.engine.task_reports import new_number, reports_of, taken
+from millpond.formats.received import none_rejected
+from millpond.types import Schema, quote
+
+if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
+    from pyspark.sql import DataFrame, SparkSession
+
+TASK_BYTES = 8 << 20
+"""Bytes of files that one task reads: a larger split of text is divided, small ones are read together."""
+
+
+class SplitReader:
+    """Reads on an executor: a task for each row that it gets, which is the number of the task. Picklable."""
+
+    def __init__(
+        self,
+        source: Source,
+        tasks: Sequence[Sequence[Split]],
+        number: int,
+        reports: Accumulator[Any],
+        *,
+        sifts: bool,
+    ):
+        self._source = source
+        self._tasks = tasks
+        self._number = number
+        self._sifts = sifts
+        self.reports = reports
+
+    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yields the rows with ``_seq``. Reports if it was read to the end."""
+        names = [*self._source.schema().names, SEQ]
+        for task in _numbers_in(batches):
+            rejected = 0
+            for split in self._tasks[task]:
+                if not self._sifts:
+                    for batch in self._source.read(split):
+                        yield batch.select(names)
+                    continue
+                for part in abilities.receive(self._source, split):
+                    rejected += part.rejected.num_rows
+                    yield part.rows.append_column(pa.field(SEQ, pa.int64()), part.places)
+            self.reports.add({self._number: {task: rejected}})
+
+    def rejected(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yields the records that cannot be read."""
+        for task in _numbers_in(batches):
+            for split in self._tasks[task]:
+                for part in abilities.receive(self._source, split):
+                    yield from part.rejected.combine_chunks().to_batches()
+
+
+def _numbers_in(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+class SplitRead:
+    """Reads splits of a source once, on executors. With ``sifts`` records that cannot be read become error records."""
+
+    def __init__(self, spark: SparkSession, source: Source, splits: Sequence[Split], *, sifts: bool):
+        self._spark = spark
+        self._source: Source = pickle.loads(pickle.dumps(source))  # it may have other columns later
+        self._splits = splits
+        self._sifts = sifts
+        self._number = new_number()
+        pieces = [
+            (place, piece)
+            for place, split in enumerate(splits)
+            for piece in abilities.divided(source, split, TASK_BYTES)
+        ]
+        self._tasks = together(pieces)
+
+    def _reader(self, tasks: Sequence[Sequence[Split]]) -> SplitReader:
+        reports = reports_of(self._spark)
+        return SplitReader(self._source, tasks, self._number, reports, sifts=self._sifts)
+
+    def _numbers(self, count: int) -> DataFrame:
+        return self._spark.range(0, count, 1, count)
+
+    @property
+    def about(self) -> float:
+        """Returns the number of rows, estimated from bytes if they are not known."""
+        return sum(size_of(split) for split in self._splits) / BYTES_OF_A_ROW
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """Returns the rows with ``_seq``."""
+        columns = f"{self._source.schema().ddl()}, {quote(SEQ)} BIGINT"
+        if not self._tasks:
+            return self._spark.createDataFrame([], columns)
+        reader = self._reader([[piece for _, piece in task] for task in self._tasks])
+        return self._numbers(len(self._tasks)).mapInArrow(reader.rows, columns)
+
+    def rejected(self) -> pa.Table:
+        """Returns the records that could not be read, in order. Called after the rows were read."""
+        reported = taken(reports_of(self._spark), self._number)
+        bad = {place for n, task in enumerate(self._tasks) if reported.get(n, 1) for place, _ in task}
+        if not self._sifts or not bad:
+            return none_rejected()
+        # The splits as a whole: so a record is named by its line, whichever part of a split a task has read.
+        tasks = [[self._splits[place]] for place in sorted(bad)]
+        columns = Schema.of(none_rejected().schema).ddl()
+        return collect(self._numbers(len(tasks)).mapInArrow(self._reader(tasks).rejected, columns))
+
+
+def together(pieces: Sequence[tuple[int, Split]]) -> list[list[tuple[int, Split]]]:
+    """Returns neighbouring pieces in groups, each for one task."""
+    found: list[list[tuple[int, Split]]] = []
+    size = 0
+    for piece in pieces:
+        own = size_of(piece[1])
+        if not found or size + own > TASK_BYTES:
+            found.append([])
+            size = 0
+        found[-1].append(piece)
+        size += own
+    return found
+
+
+def size_of(split: Split) -> int:
+    """Returns the bytes of a split, estimated from its rows if these are more."""
+    return max(split.bytes or 0, (split.rows or 0) * BYTES_OF_A_ROW)

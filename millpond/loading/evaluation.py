@@ -1,0 +1,202 @@
+"""Evaluates the query of a load over what is to be read of its sources: in this process, or by Spark's executors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millpond import steps
+from millpond.connectors import prefetch
+from millpond.connectors.source import SEQ, Source, Split
+from millpond.errors import Error
+from millpond.formats.received import none_rejected
+from millpond.loading.chunks import Answer, Groups, Splits, chunks_of, grouped, rows_of
+from millpond.loading.inputs import Inputs
+from millpond.loading.large_reads import LargeReads
+from millpond.plan.load import with_seq
+from millpond.plan.pipeline import plan_batch
+from millpond.plan.plans import LoadPlan
+from millpond.query.evaluate import Evaluator
+from millpond.sql.render import spark
+from millpond.sql.resolve import Input
+from millpond.sql.table_copies import copied
+from millpond.steps import each
+from millpond.store.snapshot import StoreSnapshot
+
+if TYPE_CHECKING:
+    from millpond.engine.load_stage import LoadStage
+
+log = logging.getLogger("millpond")
+_BY_SPARK = "read and evaluate by Spark"
+
+
+class Evaluation:
+    """Evaluates the query of one load. ``plan`` may be replaced by one with more columns."""
+
+    def __init__(
+        self,
+        plan: LoadPlan,
+        large: LargeReads,
+        evaluator: Evaluator,
+        inputs: Inputs,
+        snapshots: Callable[[], StoreSnapshot],
+    ):
+        self.plan = plan
+        self._large = large
+        self._evaluator = evaluator
+        self._inputs = inputs
+        self._snapshots = snapshots
+
+    @property
+    def _sifts(self) -> bool:
+        return self.plan.errors is not None
+
+    @cached_property
+    def _stage(self) -> LoadStage:
+        return self._large.stage(self.plan.name, sifts=self._sifts)
+
+    def groups(self, sources: Mapping[str, Source], splits: Splits) -> Groups | None:
+        """Returns how a new step is divided into chunks: by groups of splits, if executors read them, else by rows."""
+        return self._large.groups() if self.plan.by is not None and self._takes(sources, splits) else None
+
+    def _takes(self, sources: Mapping[str, Source], splits: Splits) -> bool:
+        return self._large.takes(self.plan.rule, self.plan.query, self.plan.by, sources, splits)
+
+    def answers(
+        self,
+        sources: Mapping[str, Source],
+        splits: Splits,
+        groups: Groups | None,
+        *,
+        skip: int = 0,
+        numbered: bool = False,
+    ) -> Iterator[Answer]:
+        """Yields the rows of the query over what is to be read, chunk by chunk if possible; the first are skipped.
+        ``numbered``: with their sequence numbers.
+        """
+        self._large.check(self.plan.rule, self.plan.query)
+        by = self.plan.by
+        if by is None:
+            if not skip:
+                yield self._whole(sources, splits)
+        elif groups is not None:
+            on_spark = self._takes(sources, splits)
+            chunks = self._by_groups(by, sources[by.view], splits[by.view], groups, skip, on_spark=on_spark)
+            if on_spark:
+                chunks = each(_BY_SPARK, prefetch.ahead(chunks, 1))
+            for chunk in chunks:
+                yield chunk if numbered else chunk._replace(rows=chunk.rows.drop_columns([SEQ]))
+        else:
+            chunks = chunks_of(sources[by.view], splits[by.view], self._sifts, numbered=numbered)
+            for number, chunk in enumerate(each(f"read {by.relation.name}", chunks)):
+                if number >= skip:
+                    yield chunk._replace(rows=self.over(by.view, chunk.rows))
+
+    def over(self, view: str, rows: pa.Table) -> pa.Table:
+        """Returns the rows of the query over some of its source's."""
+        query, by = self.plan.query, self.plan.by
+        found = self._copied(rows)
+        if found is not None:
+            return found.append_column(SEQ, rows[SEQ]) if SEQ in rows.column_names else found
+        if SEQ in rows.column_names and by is not None:
+            query = with_seq(query, by)
+        inputs = self._inputs.read(query, self._snapshots(), sources={view: rows})
+        return self._evaluator.answer(query, inputs)
+
+    def _copied(self, rows: pa.Table) -> pa.Table | None:
+        """Returns the rows of a query that copies columns, from those of its source; None for one that does more."""
+        names, arrow = copied(self.plan.query), self.plan.query.schema.arrow()
+        by_name = {name.lower(): name for name in rows.column_names}
+        if names is None or not all(name.lower() in by_name for name in names):
+            return None
+        found = [rows[by_name[n.lower()]].cast(f.type) for n, f in zip(names, arrow, strict=True)]
+        return pa.table(found, schema=arrow)
+
+    def _by_groups(
+        self, by: Input, source: Source, splits: Sequence[Split], groups: Groups, skip: int, *, on_spark: bool
+    ) -> Iterator[Answer]:
+        """Yields a chunk for each group of splits, with ``_seq``."""
+        plan, read, files = plan_batch(self.plan.query, by), 0, set[str | None]()
+        for number, group in enumerate(grouped(splits, groups)):
+            read, files = read + sum(s.bytes or 0 for s in group), files.union(s.file for s in group)
+            if number < skip:
+                continue
+            if on_spark:
+                try:
+                    rows, rejected = self._stage.chunk(plan, source, group, self._snapshots())
+                    yield Answer(self._typed(rows), rejected, read, len(files))
+                    continue
+                except Error as error:
+                    self._leave_here(error)
+                    on_spark = False
+            chunks = list(chunks_of(source, group, self._sifts, numbered=True))
+            found = (
+                pa.concat_tables([self._typed(self.over(by.view, c.rows)) for c in chunks])
+                if chunks
+                else None
+            )
+            rows = self._nothing() if found is None else found
+            yield Answer(
+                rows, pa.concat_tables([none_rejected(), *(c.rejected for c in chunks)]), read, len(files)
+            )
+
+    def _leave_here(self, error: Error) -> None:
+        """Raises an error of the executors, unless this process can do better."""
+        if not self._large.is_left_here(self.plan.rule, error):
+            raise error
+        log.warning(
+            'table "%s" is loaded by the process of the app, not by executors: %s',
+            self.plan.target.name,
+            error.message,
+        )
+
+    def _nothing(self) -> pa.Table:
+        return self.plan.query.schema.arrow().append(pa.field(SEQ, pa.int64())).empty_table()
+
+    def _typed(self, rows: pa.Table) -> pa.Table:
+        """Returns rows with ``_seq`` with the names and types of the query."""
+        schema = self._nothing().schema
+        return rows.rename_columns(schema.names).cast(schema)
+
+    def _whole(self, sources: Mapping[str, Source], splits: Splits) -> Answer:
+        """Returns the rows of the query over everything."""
+        if self._takes(sources, splits):
+            try:
+                return steps.timed(_BY_SPARK, lambda: self._whole_by_spark(sources, splits))
+            except Error as error:
+                self._leave_here(error)
+        return self._whole_here(sources, splits)
+
+    def _whole_by_spark(self, sources: Mapping[str, Source], splits: Splits) -> Answer:
+        query = self.plan.query
+        given = {view: source.schema().arrow().empty_table() for view, source in sources.items()}
+        inputs = self._inputs.read(query, self._snapshots(), sources=given)
+        tables = {view: rows for view, rows in inputs.items() if view not in sources}
+        reads = {view: (source, splits[view]) for view, source in sources.items()}
+        rows, rejected = self._stage.whole(spark.render(query.expression), reads, tables)
+        return Answer(
+            rows.rename_columns(list(query.schema.names)).cast(query.schema.arrow()), rejected, 0, 0
+        )
+
+    def _whole_here(self, sources: Mapping[str, Source], splits: Splits) -> Answer:
+        """Evaluates in this process. If the query reads one source once, it streams the rows: no more of them are in
+        memory than the query needs.
+        """
+        query, rejected = self.plan.query, [none_rejected()]
+        names = {i.view: i.relation.name for i in query.inputs}
+        inputs: dict[str, Any] = {}
+        for view, source in sources.items():
+            chunks = rows_of(chunks_of(source, splits[view], self._sifts), rejected)
+            schema = source.schema().arrow()
+            if len(sources) == 1 and self._evaluator.reads_once(query, view):
+                batches = (batch for chunk in chunks for batch in chunk.to_batches())
+                inputs[view] = pa.RecordBatchReader.from_batches(schema, batches)
+            else:
+                inputs[view] = pa.concat_tables([schema.empty_table(), *each(f"read {names[view]}", chunks)])
+        inputs = self._inputs.read(query, self._snapshots(), sources=inputs)
+        rows = self._evaluator.answer(query, inputs)
+        return Answer(rows, pa.concat_tables(rejected), 0, 0)

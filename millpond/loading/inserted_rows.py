@@ -1,0 +1,50 @@
+"""Reads the rows of an INSERT … SELECT that runs once, over large files by Spark's executors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from millpond.connectors import abilities
+from millpond.engine_rule import EngineRule
+from millpond.loading.evaluation import Evaluation
+from millpond.loading.inputs import Inputs
+from millpond.loading.large_reads import LargeReads
+from millpond.loading.open_sources import OpenSource
+from millpond.plan.load import chunk_by
+from millpond.plan.plans import LoadPlan, Target
+from millpond.query.evaluate import Evaluator
+from millpond.sql.pushdown import need_of
+from millpond.sql.resolve import Resolved
+from millpond.store.snapshot import StoreSnapshot
+
+
+class InsertedRows:
+    """Reads what executors take, and leaves the rest to others."""
+
+    def __init__(self, large: LargeReads, evaluator: Evaluator, inputs: Inputs, open_source: OpenSource):
+        self._large = large
+        self._evaluator = evaluator
+        self._inputs = inputs
+        self._open_source = open_source
+
+    def read(
+        self, query: Resolved, target: Target, rule: EngineRule, snapshots: Callable[[], StoreSnapshot]
+    ) -> pa.Table | None:
+        """Returns the rows of a query; None if executors do not read its sources."""
+        self._large.check(rule, query)
+        inputs = [i for i in query.inputs if i.relation.kind == "source"]
+        opened = {
+            i.view: abilities.narrowed(self._open_source(i.relation), need_of(query, i)) for i in inputs
+        }
+        if not opened or not all(abilities.spreads(source) for source in opened.values()):
+            return None
+        splits = {view: source.splits(None, source.latest(None)) for view, source in opened.items()}
+        by = chunk_by(query)
+        if not self._large.takes(rule, query, by, opened, splits):
+            return None
+        plan = LoadPlan(f"insert:{target.name}", "", query, target, by, once=True, rule=rule)
+        evaluation = Evaluation(plan, self._large, self._evaluator, self._inputs, snapshots)
+        found = evaluation.answers(opened, splits, evaluation.groups(opened, splits))
+        return pa.concat_tables([query.schema.arrow().empty_table(), *(answer.rows for answer in found)])

@@ -1,0 +1,83 @@
+"""Decides which loads of files are read and evaluated by Spark's executors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from millpond.clock import Clock
+from millpond.connectors import abilities
+from millpond.connectors.source import Source
+from millpond.engine_rule import Engine, EngineRule
+from millpond.errors import BadData, Closed, EngineError, Error, SourceError
+from millpond.loading.chunks import GROUP_BYTES, GROUP_ROWS, Groups, Splits, size_of
+from millpond.plan.load import order_matters
+from millpond.query.evaluate import Evaluator
+from millpond.sql.options import only_spark
+from millpond.sql.resolve import Input, Resolved
+
+if TYPE_CHECKING:
+    from millpond.engine.load_stage import LoadStage
+
+
+class LargeReads:
+    """Decides what executors read, by the setting of the app; ``spark`` returns its session, and starts it."""
+
+    def __init__(self, spark: Callable[[], Any], clock: Clock, engine: Engine, evaluator: Evaluator):
+        self._spark = spark
+        self._clock = clock
+        self._engine = engine
+        self._evaluator = evaluator
+
+    def rule(self, rule: EngineRule) -> EngineRule:
+        """Returns the rule of a statement in this app."""
+        return rule.in_app(self._engine)
+
+    def check(self, rule: EngineRule, query: Resolved) -> None:
+        """Raises NotSupported if only Spark can evaluate a query, and the rule does not allow that."""
+        if self.rule(rule).engine == "process":
+            who, why = self._evaluator.way(query)
+            if who == "spark":
+                raise only_spark(why)
+
+    def groups(self) -> Groups:
+        """Returns how the splits of a new load are grouped."""
+        return Groups(GROUP_ROWS, GROUP_BYTES)
+
+    def takes(
+        self,
+        rule: EngineRule,
+        query: Resolved,
+        by: Input | None,
+        sources: Mapping[str, Source],
+        splits: Splits,
+    ) -> bool:
+        """Returns whether executors read these splits and evaluate the query over them."""
+        rule = self.rule(rule)
+        if rule.engine == "process" or not all(_can_spread(s) for s in sources.values()):
+            return False
+        if by is not None and any(self.groups().is_huge(s) for s in splits[by.view]):
+            return False  # a chunk would be more than this process should hold
+        if rule.engine == "auto" and by is None and order_matters(query):
+            return False
+        return bool(sources) and not rule.in_process(*size_of(splits))
+
+    def stage(self, name: str, *, sifts: bool) -> LoadStage:
+        """Returns what evaluates by Spark for a statement."""
+        from millpond.engine.load_stage import LoadStage
+
+        return LoadStage(name, self._spark, self._clock, sifts=sifts)
+
+    def is_left_here(self, rule: EngineRule, error: Error) -> bool:
+        """Returns whether this process reads after executors have failed with an error: it can, if they do not see the
+        files, and it knows more about what is wrong with the data; or if Spark is missing and nobody has asked for it.
+        """
+        if isinstance(error, EngineError) and not isinstance(error, Closed):
+            return self.rule(rule).engine == "auto"
+        return isinstance(error, BadData | SourceError) or "maxResultSize" in error.message
+
+
+def _can_spread(source: Source) -> bool:
+    """Returns whether executors can read a source, and Spark tells its columns apart."""
+    names = source.schema().names
+    return abilities.spreads(source) and len({name.lower() for name in names}) == len(names)
