@@ -13,6 +13,7 @@ from millpond.engine_rule import rule_of
 from millpond.errors import UnknownName
 from millpond.loading.inputs import Inputs
 from millpond.loading.inserted_rows import InsertedRows
+from millpond.loading.large_reads import LargeReads
 from millpond.loading.open_sources import Sources
 from millpond.plan.plans import target_of
 from millpond.query.evaluate import Evaluator
@@ -31,13 +32,14 @@ class Answers:
     sources: Sources
     text: TextRun
     table: Callable[[str], Table]
-    inserted: InsertedRows
+    large: LargeReads
 
     def rows_to_insert(self, checked: CheckedInsert) -> pa.Table:
         """Returns the rows of an INSERT that runs once: as ``answer``, but executors read large files."""
         self.sources.values.update(checked.source_options)
         query, rule = checked.resolved, rule_of(checked.query_options)
-        rows = self.inserted.read(query, target_of(checked.target), rule, self.text.snapshots)
+        inserted = InsertedRows(self.large, self.evaluator, self.sources.open)
+        rows = inserted.read(query, target_of(checked.target), rule, self.text.snapshots)
         return self.answer(checked) if rows is None else rows
 
     def answer(

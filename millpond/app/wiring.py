@@ -40,7 +40,6 @@ from millpond.loading.capture_streams import CapturedStreams
 from millpond.loading.discovered_columns import KeptColumns
 from millpond.loading.followers import Followers
 from millpond.loading.inputs import Inputs
-from millpond.loading.inserted_rows import InsertedRows
 from millpond.loading.large_reads import LargeReads
 from millpond.loading.load import TableLoads
 from millpond.loading.loaded_tables import LoadedTables, keep_copy
@@ -129,14 +128,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     )
     copy = partial(keep_copy, store=store, loaded_tables=loaded_tables, followers=followers)
     table_loads = TableLoads(
-        loads,
-        loaded_tables,
-        store,
-        catalog,
-        sources,
-        columns,
-        followers,
-        mask,
+        *(loads, loaded_tables, store, catalog, sources, columns, followers, mask),
         settings.on_progress,
         lifetime.is_closed,
     )
@@ -186,7 +178,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     queries = Queries(runner, views, query_states)
     health = TableHealth(store, loads, views, followers, runner, mask)
     tables = TableHandles(catalog, store, edits, evaluator, health, begin)
-    answers = Answers(evaluator, sources, text, table, InsertedRows(large, evaluator, inputs, sources.open))
+    answers = Answers(evaluator, sources, text, table, large)
 
     # what statements create and drop
     removals = Removals(

@@ -145,13 +145,11 @@ class Parallel(Source):
 
 
 class Spreads(Source):
-    """Declares that splits of a load may be read by executors: they see what this process sees."""
+    """Declares that splits of a load may be read by executors."""
 
     @abstractmethod
     def divided(self, split: Split, size: int) -> list[Split]:
-        """Returns a split in parts of about so many bytes, in order, for several tasks. Their rows are those of the
-        split in the same order; sequence numbers may be others, between those of the splits before and after it.
-        """
+        """Returns parts of a split of about so many bytes. Sequence numbers may differ, their order does not."""
 
 
 class Perishable(Source):
@@ -328,16 +326,6 @@ def sent(source: Source) -> str | None:
 def parallel(source: Source) -> int:
     """Returns how many threads may read splits at once."""
     return source.parallel if isinstance(source, Parallel) else 1
-
-
-def spreads(source: Source) -> bool:
-    """Returns whether executors may read splits of a load."""
-    return isinstance(source, Spreads)
-
-
-def divided(source: Source, split: Split, size: int) -> list[Split]:
-    """Returns a split in parts of about so many bytes, if that is possible."""
-    return source.divided(split, size) if isinstance(source, Spreads) else [split]
 
 
 def stands(source: Source, end: Offset) -> bool:

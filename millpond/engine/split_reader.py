@@ -83,11 +83,7 @@ class SplitRead:
         self._splits = splits
         self._sifts = sifts
         self._number = new_number()
-        pieces = [
-            (place, piece)
-            for place, split in enumerate(splits)
-            for piece in abilities.divided(source, split, TASK_BYTES)
-        ]
+        pieces = [(place, piece) for place, split in enumerate(splits) for piece in _divided(source, split)]
         self._tasks = together(pieces)
 
     def _reader(self, tasks: Sequence[Sequence[Split]]) -> SplitReader:
@@ -121,6 +117,10 @@ class SplitRead:
         tasks = [[self._splits[place]] for place in sorted(bad)]
         columns = Schema.of(none_rejected().schema).ddl()
         return collect(self._numbers(len(tasks)).mapInArrow(self._reader(tasks).rejected, columns))
+
+
+def _divided(source: Source, split: Split) -> list[Split]:
+    return source.divided(split, TASK_BYTES) if isinstance(source, abilities.Spreads) else [split]
 
 
 def together(pieces: Sequence[tuple[int, Split]]) -> list[list[tuple[int, Split]]]:

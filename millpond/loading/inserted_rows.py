@@ -23,10 +23,9 @@ from millpond.store.snapshot import StoreSnapshot
 class InsertedRows:
     """Reads what executors take, and leaves the rest to others."""
 
-    def __init__(self, large: LargeReads, evaluator: Evaluator, inputs: Inputs, open_source: OpenSource):
+    def __init__(self, large: LargeReads, evaluator: Evaluator, open_source: OpenSource):
         self._large = large
         self._evaluator = evaluator
-        self._inputs = inputs
         self._open_source = open_source
 
     def read(
@@ -38,13 +37,13 @@ class InsertedRows:
         opened = {
             i.view: abilities.narrowed(self._open_source(i.relation), need_of(query, i)) for i in inputs
         }
-        if not opened or not all(abilities.spreads(source) for source in opened.values()):
+        if not opened or not all(isinstance(source, abilities.Spreads) for source in opened.values()):
             return None
         splits = {view: source.splits(None, source.latest(None)) for view, source in opened.items()}
         by = chunk_by(query)
         if not self._large.takes(rule, query, by, opened, splits):
             return None
         plan = LoadPlan(f"insert:{target.name}", "", query, target, by, once=True, rule=rule)
-        evaluation = Evaluation(plan, self._large, self._evaluator, self._inputs, snapshots)
+        evaluation = Evaluation(plan, self._large, self._evaluator, Inputs(self._open_source), snapshots)
         found = evaluation.answers(opened, splits, evaluation.groups(opened, splits))
         return pa.concat_tables([query.schema.arrow().empty_table(), *(answer.rows for answer in found)])

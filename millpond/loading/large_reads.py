@@ -80,4 +80,4 @@ class LargeReads:
 def _can_spread(source: Source) -> bool:
     """Returns whether executors can read a source, and Spark tells its columns apart."""
     names = source.schema().names
-    return abilities.spreads(source) and len({name.lower() for name in names}) == len(names)
+    return isinstance(source, abilities.Spreads) and len({name.lower() for name in names}) == len(names)

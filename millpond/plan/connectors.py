@@ -129,7 +129,7 @@ class Connectors:
             declared=declared,
             rejects=abilities.rejects(source),
             captured=abilities.captures(source),
-            spreads=abilities.spreads(source),
+            spreads=isinstance(source, abilities.Spreads),
         )
 
     def changes(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Schema | None:
