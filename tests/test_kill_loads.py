@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from millpond import App, Error, faults
-from millpond.loading import chunks
+from millpond.engine_rule import Engine
+from millpond.loading import chunks, large_reads
 from millpond.testing.faults import failing, killing
 from tests.servers import Servers
 from tests.test_kill import run_to_the_end, running
@@ -41,11 +42,11 @@ Kill = tuple[str, int]
 """A point, and at which visit of it."""
 
 
-def work(text: str, state: str, point: str, visit: str) -> None:
-    chunks.CHUNK = CHUNK
+def work(text: str, state: str, engine: Engine, point: str, visit: str) -> None:
+    chunks.CHUNK = large_reads.GROUP_ROWS = CHUNK
     with (
         killing(point, visit=int(visit)) if point else nullcontext(),
-        App(text, state=state, _direct=True) as app,
+        App(text, state=state, engine=engine, _direct=True) as app,
     ):
         app.drain(timeout=120)
         tables = [r["name"] for r in app.sql("SHOW TABLES").rows() if "$" not in r["name"]]
@@ -54,15 +55,17 @@ def work(text: str, state: str, point: str, visit: str) -> None:
 
 
 class Apps:
-    """Two apps over the same sources: one that is killed, and one that is not."""
+    """Two apps over the same sources: one that is killed, and one that is not. The engine is that of the first."""
 
-    def __init__(self, text: str, directory: Path):
+    def __init__(self, text: str, directory: Path, engine: Engine = "process"):
         self._text = text
+        self._engine = engine
         self._directory = directory
 
     def _command(self, state: str, kill: Kill = ("", 0)) -> tuple[str, ...]:
         where = str(self._directory / state)
-        return (sys.executable, "-m", __name__, self._text, where, kill[0], str(kill[1]))
+        engine = self._engine if state == "killed" else "process"
+        return (sys.executable, "-m", __name__, self._text, where, engine, kill[0], str(kill[1]))
 
     def kill(self, *kills: Kill, must: bool = True) -> None:
         """Runs the first app until each of the points; with ``must`` none of them may be missed."""
@@ -126,6 +129,23 @@ def test_kills_of_tables_over_files(tmp_path: Path) -> None:
     write(files / "a.jsonl", range(500, 560))
     apps.kill(("load: compared", 2), ("load: difference committed", 1))
     check_files(apps, 510)
+
+
+def test_kills_of_tables_over_files_that_executors_read(tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    for number in range(6):
+        write(files / f"{number}.jsonl", range(100 * number, 100 * number + 100))
+    with (files / "2.jsonl").open("a") as file:
+        file.write("{bad\n")
+    apps = Apps(FILES.format(files), tmp_path, engine="spark")
+    apps.kill(("load: chunk committed", 2), ("load: chunk read", 4))
+    check_files(apps, 600)
+    write(files / "7.jsonl", range(600, 700))
+    (files / "1.jsonl").unlink()
+    write(files / "1.jsonl", range(100, 150), by=5)
+    apps.kill(("load: compared", 2))
+    check_files(apps, 650)
 
 
 @pytest.mark.parametrize("point", [p for p in faults.POINTS if p.startswith("load:")])
@@ -264,4 +284,4 @@ def test_many_kills_of_tables_over_files(tmp_path: Path, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    work(*sys.argv[1:])
+    work(*sys.argv[1:])  # type: ignore[arg-type]

@@ -16,8 +16,6 @@ from millpond.loading.progress import Progress
 
 CHUNK = 131_072
 """Rows of a chunk."""
-GROUP_ROWS = 1_000_000
-GROUP_BYTES = 64 << 20
 _PACKED = 8
 """How many times as large a compressed file is assumed to become."""
 _HUGE = 4

@@ -10,7 +10,7 @@ from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.engine_rule import Engine, EngineRule
 from millpond.errors import BadData, Closed, EngineError, Error, SourceError
-from millpond.loading.chunks import GROUP_BYTES, GROUP_ROWS, Groups, Splits, size_of
+from millpond.loading.chunks import Groups, Splits, size_of
 from millpond.plan.load import order_matters
 from millpond.query.evaluate import Evaluator
 from millpond.sql.options import only_spark
@@ -18,6 +18,10 @@ from millpond.sql.resolve import Input, Resolved
 
 if TYPE_CHECKING:
     from millpond.engine.load_stage import LoadStage
+
+GROUP_ROWS = 1_000_000
+GROUP_BYTES = 64 << 20
+"""Rows and bytes of a chunk that executors read. This process holds up to three at a time."""
 
 
 class LargeReads:
