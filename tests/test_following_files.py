@@ -460,10 +460,13 @@ def test_a_file_from_the_future_is_believed(app: App, tmp_path: Path) -> None:
     assert rows(app) == [(2,)]
 
 
-def test_a_file_that_goes_while_it_is_loaded(
-    app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_goes_while_it_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was taken of it stays, the others go on."""
+    with App(engine="process") as app:
+        check_that_it_goes(app, tmp_path, monkeypatch)
+
+
+def check_that_it_goes(app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "CHUNK", 1000)
     (tmp_path / "a.csv").write_text("id\n" + "".join(f"{i}\n" for i in range(300_000)))
     (tmp_path / "b.csv").write_text("id\n-1\n")

@@ -38,7 +38,7 @@ def write(path: Path, rows: int = ROWS) -> None:
 def opened(tmp_path: Path, gate: Gate, sql: str, **options: Any) -> App:
     write(tmp_path / "big.parquet")
     text = f"CREATE TABLE big (PRIMARY KEY (id)) AS SELECT * FROM file://{tmp_path}/big.parquet;" + sql
-    return App(text, _on_progress=gate, _defer=True, _direct=True, **options)
+    return App(text, _on_progress=gate, _defer=True, _direct=True, engine="process", **options)
 
 
 def until(true: Any) -> None:
