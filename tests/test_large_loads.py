@@ -28,10 +28,16 @@ from millpond.errors import NotSupported, SourceChanged
 from millpond.loading import chunks, large_reads
 from millpond.loading.chunks import Groups, grouped
 from millpond.testing.faults import failing
-from tests.test_jobs import jobs
+from tests.spark_jobs import Jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def statements(jobs: Jobs) -> set[str]:
+    """The statements that Spark has worked for."""
+    return {s.statement for s in jobs.stages if s.statement is not None}
+
 
 WORDS = ["", "a", "Ä ö", 'q"uote', "comma, here", "line\nbreak", "tab\t", "null", "1e5", "🙂"]
 
@@ -166,13 +172,11 @@ def test_the_same_from_executors_as_in_process(
     text = LOADS.format(tmp_path / f"files{seed}")
     if kind != "parquet":
         text = "\n".join(text.splitlines()[:-1])  # an INSERT has no table for error records
-    before = jobs(spark)
+    jobs = Jobs(spark)
     here = contents(text, engine="process")
-    assert not {
-        said for _, said, _ in jobs(spark) - before if said and said.startswith(("table:", "insert:"))
-    }
+    assert not {said for said in statements(jobs) if said.startswith(("table:", "insert:"))}
     there = contents(text, engine="spark")
-    made = {said for _, said, _ in jobs(spark) - before}
+    made = statements(jobs)
     assert {"table:copied", "table:last", "table:made", "table:groups", "table:pairs"} <= made
     assert ("insert:added" in made) == (kind == "parquet")
     assert here.keys() == there.keys()
@@ -198,21 +202,21 @@ def test_large_files_are_loaded_by_spark_and_small_ones_are_not(spark: SparkSess
     INSERT INTO c SELECT id FROM file://{0};
     """
     names = {"table:a", "table:b", "insert:c"}
-    before = jobs(spark)
+    jobs = Jobs(spark)
     with App(text.format(small)) as app:
         assert len(app.table("a")) == len(app.table("c")) == 10_000
-    assert not names & {said for _, said, _ in jobs(spark) - before}
+    assert not names & statements(jobs)
     with App(text.format(large)) as app:
         app.drain()
         assert len(app.table("a")) == len(app.table("c")) == 10_001
         assert app.sql("SELECT n FROM b").rows() == [{"n": 10_001}]
-    assert names <= {said for _, said, _ in jobs(spark) - before}
+    assert names <= statements(jobs)
 
 
 def test_the_engine_of_a_statement(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": range(20)}), tmp_path / "a.parquet")
     uri = f"file://{tmp_path}/a.parquet"
-    before = jobs(spark)
+    jobs = Jobs(spark)
     with App(f"CREATE TABLE one WITH ('engine' = 'spark') AS SELECT * FROM {uri}", engine="process") as app:
         app.drain()
         app.sql("CREATE TABLE two (id BIGINT)")
@@ -221,7 +225,7 @@ def test_the_engine_of_a_statement(spark: SparkSession, tmp_path: Path) -> None:
         assert [len(app.table(t)) for t in ("one", "two", "three")] == [20, 20, 20]
         with pytest.raises(NotSupported, match="only Spark can evaluate"):
             app.sql(f"CREATE TABLE four AS SELECT xpath_int('<a>1</a>', 'a') AS i FROM {uri}")
-    made = {said for _, said, _ in jobs(spark) - before}
+    made = statements(jobs)
     assert {"table:one", "insert:two"} <= made and "table:three" not in made
 
 
@@ -271,11 +275,11 @@ def test_a_split_that_is_too_large_for_a_chunk_is_read_here(
 ) -> None:
     pq.write_table(pa.table({"id": range(20_000)}), tmp_path / "a.parquet")
     monkeypatch.setattr(large_reads, "GROUP_ROWS", 1000)
-    before = jobs(spark)
+    jobs = Jobs(spark)
     with App(f"CREATE TABLE whole AS SELECT * FROM file://{tmp_path}/a.parquet") as app:
         app.drain()
         assert len(app.table("whole")) == 20_000
-    assert "table:whole" not in {said for _, said, _ in jobs(spark) - before}
+    assert "table:whole" not in statements(jobs)
 
 
 # what goes wrong
