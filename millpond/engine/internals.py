@@ -136,6 +136,12 @@ def arrow_batches(frame: DataFrame) -> Any:
     return frame._collect_as_arrow(empty_list_if_zero_records=False)  # type: ignore[operator]
 
 
+def observed(frame: DataFrame, name: str) -> int:
+    """Returns the number that a frame, which was collected, has observed under that name."""
+    found = java_frame(frame).queryExecution().observedMetrics().get(name)
+    return int(found.get().getLong(0)) if found.isDefined() else 0
+
+
 def silence_gateway() -> None:
     """Keeps broken connections to the Java process out of the program's log: they become errors of ours, raised to the
     caller. Some messages of the gateway go to the root logger, and would set that up as a side effect.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -19,6 +21,10 @@ from millpond.engine_rule import EngineRule
 from millpond.plan.plans import BatchPlan
 from millpond.query.evaluate import Answer
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+T = TypeVar("T")
 _BY_SPARK = "read and evaluate by Spark"
 
 
@@ -41,10 +47,12 @@ class Stage:
 
     def is_for_spark(self, batch: Batch) -> bool:
         """Returns whether Spark evaluates the batch."""
+        return self._local is None or self.is_large(batch)
+
+    def is_large(self, batch: Batch) -> bool:
+        """Returns whether the rule leaves the batch to Spark, also if it could be evaluated in process."""
         rule = self._rule
-        return self._local is None or not (
-            rule.in_process(batch.about, batch.bytes) or (rule.engine == "auto" and batch.is_here)
-        )
+        return not (rule.in_process(batch.about, batch.bytes) or (rule.engine == "auto" and batch.is_here))
 
     def run_on_spark(self, batch: Batch, tables: Tables, *, numbered: bool = False) -> pa.Table:
         """Returns the results of the batch, evaluated by Spark; with ``_seq`` if ``numbered``."""
@@ -78,3 +86,19 @@ class Stage:
             found = encode(results, sink, self._plan.output, batch.about)
             found.hold(held.pop_all())
         return found
+
+    def use(self, batch: Batch, tables: Tables, what: str, work: Callable[[DataFrame], T]) -> T | None:
+        """Returns what ``work`` does with the results of the batch, which have ``_seq`` and are on Spark; None if
+        there are none. ``what`` names the step.
+        """
+
+        def run() -> T | None:
+            with named(batch.spark()):
+                if self._plan.keeps and batch.frame.isEmpty():
+                    return None
+                frame = batch.frame
+                with self._spark.results(frame, tables, rows=batch.about, cheap=batch.cheap) as results:
+                    return work(results)
+
+        steps.run_by("spark")
+        return steps.timed(what, lambda: batch.on_spark(run))

@@ -39,6 +39,7 @@ from millpond.sql.fold import Fold, RowFold
 from millpond.sql.joins import join_warnings
 from millpond.sql.pushdown import pushed
 from millpond.sql.render import spark
+from millpond.sql.render.folds import not_divided
 from millpond.sql.resolve import Resolved
 from millpond.types import type_name
 
@@ -118,7 +119,7 @@ def _pipeline(plan: PipelinePlan, ways: Ways, rule: EngineRule) -> Iterator[str]
     else:
         yield from _batch(plan.batch, ways, rule)
     if isinstance(plan, FoldPlan):
-        yield from _fold(plan.fold, ways)
+        yield from _fold(plan.fold, ways, rule)
     if isinstance(plan, GroupsPlan):
         yield from explain_state(plan.aggregation)
     waits = explain_misses(plan.miss) if plan.miss is not None else []
@@ -233,15 +234,14 @@ def _batch(batch: BatchPlan, ways: Ways, rule: EngineRule) -> Iterator[str]:
     yield f"batch sql: {batch.sql}"
 
 
-def _fold(fold: Fold, ways: Ways) -> Iterator[str]:
-    """Describes how the events of a batch are applied."""
+def _fold(fold: Fold, ways: Ways, rule: EngineRule) -> Iterator[str]:
+    """Describes how the events of a batch are applied, and by whom."""
     outputs = {o.alias: o.unalias() for o in fold.events.expression.expressions}
     keys = ", ".join(f"{mine} = {spark.expression(outputs[theirs])}" for mine, theirs in fold.lookup)
     yield f"apply: rows of {fold.target.name} " + (f"found by {keys}" if keys else "are all tried")
     what = "each row" if isinstance(fold, RowFold) else "all rows of a key" if keys else "the whole table"
-    who, why = ways.fold_way(fold)
-    by = "in process" if who == "duckdb" else f"by Spark ({why})"
-    yield f"apply: events one by one in stream order, folded for {what}, {by}, when the batch is committed"
+    yield f"apply: events one by one in stream order, folded for {what}, when the batch is committed"
+    yield f"apply: {_folded_by(fold, ways, rule)}"
     if fold.returning is not None:
         yield f"returning: a row for each applied event into stream {fold.returning.into.name}, in the same commit"
 
@@ -267,6 +267,22 @@ def _writer(sink: Sink, plan: object, engine: Engine) -> str:
     return (
         f"Spark's executors, which encode it, messages of a key by one task in the order of the stream{small}"
     )
+
+
+def _folded_by(fold: Fold, ways: Ways, rule: EngineRule) -> str:
+    who, why = ways.fold_way(fold)
+    if rule.engine == "process":
+        if who != "duckdb":
+            return f"refused, only Spark can fold it ({why}), and the engine is 'process'"
+        return str(rule)
+    whole = not_divided(fold)
+    if whole is not None:
+        if who != "duckdb":
+            return f"by Spark, with events that were collected ({why}; {whole})"
+        return f"in process, large batches too ({whole})"
+    here = "" if who == "duckdb" else f"; with events that were collected if a batch is small ({why})"
+    on = "on its executors, before the commit; again if other commits change the rows meanwhile"
+    return f"{rule}, {on}{here}"
 
 
 def _target(checked: Checked, target: Relation) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import Changes, Position
+from millpond.errors import DataError
 from millpond.plan.plans import FoldPlan
 from millpond.query.evaluate import Evaluator
 from millpond.query.row_changes import Piece, combine
@@ -35,12 +37,19 @@ from millpond.tables.base import Snapshot
 
 if TYPE_CHECKING:
     from millpond.engine.batch import Batch
+    from millpond.engine.spark_fold import FoldedEvents, SparkFold
+
+log = logging.getLogger("millpond")
 
 Inputs = Callable[[Resolved, StoreSnapshot], dict[str, pa.Table]]
 """Reads the rows of a query's inputs, by view."""
 
 SCANNED = 20_000
 """Rows up to which a table is read completely; of a larger one only the rows that the events name."""
+_TRIES = 3
+"""How often Spark folds a batch. If other commits change its rows each time, the events are folded in this process,
+while no other commit can happen.
+"""
 TURNS = 256
 """Events of one row that are folded at once if each returns something: the returned rows are stored in a list that
 grows with them.
@@ -60,14 +69,90 @@ class Folded(RunningStatement):
         self._stage = self.stages.stage(self.plan.batch, self.plan.rule)
         self.stages.check_way(self.plan.rule, lambda: self.evaluator.fold_way(self.plan.fold))
         self._folding = FoldRunner(self.plan.fold, self.evaluator, self.inputs)
+        self._on_spark = self.stages.fold(self.plan)
+        self._folded: Ahead | None = None
+
+    def _run(
+        self,
+        batch: Batch,
+        snapshots: StoreSnapshot,
+        position: Position | None,
+        more: Callable[[], Mapping[str, Changes]],
+    ) -> int:
+        for _ in range(_TRIES):
+            try:
+                return super()._run(batch, snapshots, position, more)
+            except _Moved:
+                snapshots = self.store.snapshots()
+        on_spark, self._on_spark = self._on_spark, None
+        try:
+            return super()._run(batch, snapshots, position, more)
+        finally:
+            self._on_spark = on_spark
 
     def evaluate(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
+        """Returns the events of the batch. If Spark has folded those of a large batch, there are none left."""
+        self._folded = None
+        if self._on_spark is not None and not batch.is_here and self._stage.is_large(batch):
+            try:
+                self._folded = self._fold_ahead(self._on_spark, batch, snapshots)
+            except DataError as error:
+                log.debug('query "%s": events are folded in this process: %s', self.plan.name, error)
+            else:
+                return self.plan.batch.output.arrow().empty_table()
         return self._stage.run(batch, snapshots)
 
+    def _fold_ahead(self, on_spark: SparkFold, batch: Batch, snapshots: StoreSnapshot) -> Ahead:
+        folding, snapshot = self._folding, snapshots.snapshot(self.plan.target.name)
+
+        found = on_spark.run(
+            self._stage,
+            batch,
+            snapshots,
+            lambda keys: folding.affected(keys, snapshot),
+            folding.others(snapshots),
+            look_up=folding.looks_up(snapshot),
+        )
+        return Ahead(found, snapshot.version)
+
     def commit(self, rows: pa.Table, position: Position | None) -> int:
-        found, into = self._folding, (self.plan.target.name,)
-        self.write(lambda now: found.find(rows, now), position, sent=found.sent, into=into)
-        return int(rows.num_rows)
+        folding, target = self._folding, self.plan.target.name
+        ahead, self._folded = self._folded, None
+
+        def find(now: StoreSnapshot) -> tuple[dict[str, Changes], pa.Table | None]:
+            if ahead is None:
+                return folding.find(rows, now)
+            if ahead.folded is None:
+                return {}, None
+            self._check_same(ahead.folded, ahead.version, now.snapshot(target))
+            return folding.changes(ahead.folded.found, now)
+
+        self.write(find, position, sent=folding.sent, into=(target,))
+        if ahead is None:
+            return int(rows.num_rows)
+        return 0 if ahead.folded is None else ahead.folded.events
+
+    def _check_same(self, folded: FoldedEvents, version: int, snapshot: Snapshot) -> None:
+        """Raises _Moved if rows that the events can affect have changed since they were folded."""
+        outside = self.store.backend(self.plan.target.name).database is not None
+        if not outside and snapshot.version == version:
+            return
+        if not self._folding.affected(folded.keys, snapshot).equals(folded.rows):
+            raise _Moved
+
+
+class _Moved(Exception):
+    """Says that rows were changed by another commit while Spark has folded events onto them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Contains what Spark has folded before the commit, onto rows of a version of the target; None if there was no
+    event.
+    """
+
+    folded: FoldedEvents | None
+    version: int
 
 
 class FoldRunner:
@@ -85,15 +170,22 @@ class FoldRunner:
         events = events.rename_columns(arrow.names).cast(arrow)
         if not events.num_rows:
             return {}, None
-        target = self._fold.target
-        snapshot = snapshots.snapshot(target.name)
+        snapshot = snapshots.snapshot(self._fold.target.name)
+        keys = self._keys(events) if self.looks_up(snapshot) else None
         events = events.append_column(SEQ, pa.array(range(events.num_rows), pa.int64()))
-        rows = self._rows(events, snapshot)
+        rows = self.affected(keys, snapshot)
         if isinstance(self._fold, RowFold):
             found = self._of_rows(self._fold, events, rows, snapshots)
         else:
             found = self._steps({EVENTS: events, ROWS: self._named(rows)})
-        changes, _ = combine(target, self._pieces(found), snapshot, new_once=False)
+        return self.changes(found, snapshots)
+
+    def changes(
+        self, found: pa.Table, snapshots: StoreSnapshot
+    ) -> tuple[dict[str, Changes], pa.Table | None]:
+        """Returns what a fold has found as changes of the target, and the rows of RETURNING."""
+        target = self._fold.target
+        changes, _ = combine(target, self._pieces(found), snapshots.snapshot(target.name), new_once=False)
         return ({target.name: changes} if len(changes) else {}), self._returned(found)
 
     def sent(self, returned: pa.Table | None) -> Mapping[str, pa.Table]:
@@ -103,16 +195,28 @@ class FoldRunner:
             return {}
         return {returning.into.name: returned}
 
-    def _rows(self, events: pa.Table, snapshot: Snapshot) -> pa.Table:
-        """Returns the rows that the events can affect, with their numbers if the table has no key."""
-        numbered = not self._fold.target.schema.key
-        lookup = self._fold.lookup
-        if not lookup or len(snapshot) <= SCANNED:
-            return snapshot.scan(rows=True) if numbered else snapshot.scan()
-        keys = events.select([theirs for _, theirs in lookup])
+    def looks_up(self, snapshot: Snapshot) -> bool:
+        """Returns whether the rows that events can affect are looked up; else all are read."""
+        return bool(self._fold.lookup) and len(snapshot) > SCANNED
+
+    def _keys(self, events: pa.Table) -> pa.Table:
+        keys = events.select([theirs for _, theirs in self._fold.lookup])
         keys = keys.rename_columns([f"k{i}" for i in range(keys.num_columns)])
-        keys = keys.group_by(keys.column_names).aggregate([])
-        return snapshot.get([mine for mine, _ in lookup], keys, rows=numbered)
+        return keys.group_by(keys.column_names).aggregate([])
+
+    def affected(self, keys: pa.Table | None, snapshot: Snapshot) -> pa.Table:
+        """Returns the rows that events with these keys can affect, with their numbers if the table has no key."""
+        numbered = not self._fold.target.schema.key
+        if keys is None:
+            return snapshot.scan(rows=True) if numbered else snapshot.scan()
+        return snapshot.get([mine for mine, _ in self._fold.lookup], keys, rows=numbered)
+
+    def others(self, snapshots: StoreSnapshot) -> dict[str, pa.Table]:
+        """Returns the rows of the other tables that the fold reads, by view."""
+        fold = self._fold
+        if not isinstance(fold, RowFold) or not fold.tables:
+            return {}
+        return self._inputs(Resolved(fold.pairs.expression, fold.pairs.schema, fold.tables), snapshots)
 
     def _named(self, rows: pa.Table) -> pa.Table:
         """Returns the rows under the names that they have in a fold."""
@@ -123,8 +227,7 @@ class FoldRunner:
         return pa.table(columns)
 
     def _of_rows(self, fold: RowFold, events: pa.Table, rows: pa.Table, snapshots: StoreSnapshot) -> pa.Table:
-        others = Resolved(fold.pairs.expression, fold.pairs.schema, fold.tables)
-        inputs = {EVENTS: events, **self._inputs(others, snapshots)}
+        inputs = {EVENTS: events, **self.others(snapshots)}
         inputs |= {i.view: rows for i in fold.pairs.inputs if i.relation.rows_of is not None}
         pairs = self._answer(fold.pairs, inputs)
         state = self._named(rows)
@@ -162,7 +265,11 @@ class FoldRunner:
         returning = self._fold.returning
         if returning is None:
             return None
-        each = found[OUT].combine_chunks().flatten()
+        # Of the rows that one event changes, in the order of their keys, whoever has folded.
+        order = pc.sort_indices(
+            found, [(f"i{n}", "ascending") for n in range(len(identity_columns(self._fold.target)))]
+        )
+        each = found[OUT].take(order).combine_chunks().flatten()
         arrow = returning.into.schema.arrow()
         rows = pa.Table.from_struct_array(each) if len(each) else None
         if rows is None:

@@ -10,12 +10,14 @@ import pyarrow as pa
 
 from millpond.clock import Clock
 from millpond.engine_rule import Engine, EngineRule
-from millpond.plan.plans import BatchPlan
+from millpond.plan.plans import BatchPlan, FoldPlan
 from millpond.query.evaluate import Evaluator
 from millpond.sql.options import only_spark
+from millpond.sql.render.folds import not_divided
 
 if TYPE_CHECKING:
     from millpond.engine.batch import Batch
+    from millpond.engine.spark_fold import SparkFold
     from millpond.engine.stage import Stage
 
 Spark = Callable[..., Any]
@@ -44,6 +46,14 @@ class Stages:
         if answer is None:
             self.check_way(rule, lambda: self._evaluator.way(plan.query))
         return Stage(plan, answer, self.clock, rule)
+
+    def fold(self, plan: FoldPlan) -> SparkFold | None:
+        """Returns what folds the events of large batches on Spark's executors; None if they cannot share that work."""
+        from millpond.engine.spark_fold import SparkFold
+
+        if not self.may_use_spark(plan.rule) or not_divided(plan.fold) is not None:
+            return None
+        return SparkFold(plan, self.clock)
 
     def check_way(self, rule: EngineRule, way: Callable[[], tuple[str, str]]) -> None:
         """Raises NotSupported if only Spark can do something, and the rule does not allow that."""

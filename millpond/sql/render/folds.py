@@ -28,20 +28,40 @@ from millpond.sql.fold import (
     When,
     identity_columns,
 )
-from millpond.sql.render.words import STATUS, Words
-from millpond.types import Column
+from millpond.sql.paths import NUMBERS, TEXTS
+from millpond.sql.render.words import STATUS, SparkWords, Words
+from millpond.sql.userfunctions import functions_in
+from millpond.types import Column, Schema
 
 S = "__s"
 ST = "st"
 OUT = "out"
 """The rows of RETURNING, as a list of structs with ``seq`` and o0, o1, …"""
+PARTS = "parts"
+"""Lists of rows of RETURNING, where a list of events is reduced in parts."""
+KEPT = "rows"
+"""The rows of a key."""
 
 
-def render_fold(fold: Fold, words: Words) -> str:
-    """Returns the query of a fold. It reads PAIRS and ROWS, or EVENTS and ROWS, and returns ``st``, i0, …, r0, …"""
+def render_fold(fold: Fold, words: Words, *, numbered: bool = False) -> str:
+    """Returns the query of a fold. It reads PAIRS and ROWS, or EVENTS and ROWS, and returns ``st``, i0, …, r0, …
+
+    Rows of a ``KeyFold`` are in the order of their events or, if ``numbered``, have it in a last column, ``seq``.
+    """
     if isinstance(fold, RowFold):
         return _rows(fold, words)
-    return _single(fold, words) if fold.single else _keys(fold, words)
+    last = [SEQ] if numbered else []
+    return _single(fold, words, last) if fold.single else _keys(fold, words, last)
+
+
+def not_divided(fold: Fold) -> str | None:
+    """Returns why several executors cannot share the work of a fold; None if they can."""
+    if isinstance(fold, KeyFold) and not fold.lookup:
+        return "all rows are folded together"
+    sql = render_fold(fold, SparkWords())
+    if any(functions_in(sql)) or TEXTS in sql or NUMBERS in sql:
+        return "Spark cannot call Python for each event of a row"
+    return None
 
 
 def fold_outputs(fold: Fold) -> list[str]:
@@ -61,24 +81,19 @@ def _row_names(fold: Fold) -> list[str]:
 def _rows(fold: RowFold, w: Words) -> str:
     rows = dict(zip(_row_names(fold), fold.target.schema, strict=True))
     out = _out_type(fold)
-    event = {c.name: w.null(c.type) for c in fold.read}
+    parts = out is not None and not w.one_type
 
-    def item(status: str, row: Mapping[str, str], read: Mapping[str, str], returned: str) -> str:
+    def state(status: str, row: Mapping[str, str], returned: str, before: str) -> str:
         more = {OUT: returned} if out is not None else {}
-        return w.struct({ST: status, **row, **read, SEQ: read.get(SEQ, w.null(pa.int64())), **more})
+        more |= {PARTS: before} if parts else {}
+        return w.struct(_state(w, {ST: status, **row, **more}, fold.read))
 
-    no_row = {name: w.null(c.type) for name, c in rows.items()}
-    collected = item(
-        w.status(SAME),
-        no_row,
-        {c.name: w.name(c.name) for c in fold.read} | {SEQ: w.name(SEQ)},
-        w.null(out) if out is not None else "",
-    )
-    start = item(
+    none = w.empty(out) if out is not None else ""
+    start = state(
         w.of("w", ST),
         {name: w.of("w", name) for name in rows},
-        event,
-        w.empty(out) if out is not None else "",
+        none,
+        w.empty(pa.list_(out)) if out is not None else "",
     )
     if fold.values:
         status, row = w.status(CHANGED), {n: w.sql(v) for n, v in zip(rows, fold.values, strict=True)}
@@ -90,20 +105,46 @@ def _rows(fold: RowFold, w: Words) -> str:
     if fold.returning is not None:
         values = {f"o{n}": w.sql(v) for n, v in enumerate(fold.returning.values)}
         returned = w.append(w.of(T, OUT), w.struct({SEQ: w.of(E, SEQ), **values}))
-    step = item(status, row, event, returned)
+    step = state(status, row, returned, w.of(T, PARTS))
     if applies:
         step = f"CASE WHEN {' AND '.join(applies)} THEN {step} ELSE {w.name(T)} END"
     known = _identities(fold)
     keys = ", ".join(w.name(i) for i in known)
     same = " AND ".join(f"{w.same(w.of('p', i), w.of('w', i))}" for i in known)
-    found = [ST, *rows, *([OUT] if out is not None else [])]
-    outputs = [w.of("f", ST), *(w.name(i) for i in known), *(w.of("f", n) for n in found[1:])]
+    found = [w.of("f", ST), *(w.name(i) for i in known), *(w.of("f", n) for n in rows)]
+    if out is not None:
+        found.append(f"{w.flat(w.of('f', PARTS))} AS {w.name(OUT)}" if parts else w.of("f", OUT))
+        kept = {n: w.of(T, n) for n in (ST, *rows)}
+        done = {**kept, OUT: none, PARTS: w.append(w.of(T, PARTS), w.of(T, OUT))}
+        reduced = w.reduce_in_parts(w.of("p", "es"), T, E, step, start, done)
+    else:
+        reduced = w.reduce(w.of("p", "es"), T, E, step, start)
+    nothing = {ST: w.status(SAME), **{name: w.null(c.type) for name, c in rows.items()}}
+    nothing |= {OUT: w.null(out)} if out is not None else {}
     return (
-        f"SELECT {', '.join(outputs)} FROM ("
-        f"SELECT {', '.join(w.of('p', i) for i in known)}, {w.reduce(w.of('p', 'es'), T, E, step, start)} AS f "
-        f"FROM (SELECT {keys}, {w.collect(collected)} AS es FROM {w.name(PAIRS)} GROUP BY {keys}) AS p "
+        f"SELECT {', '.join(found)} FROM ("
+        f"SELECT {', '.join(w.of('p', i) for i in known)}, {w.once(reduced)} AS f "
+        f"FROM (SELECT {keys}, {_collected(w, nothing, fold.read)} AS es FROM {w.name(PAIRS)} GROUP BY {keys}) AS p "
         f"JOIN {w.name(ROWS)} AS w ON {same}) AS x"
     )
+
+
+def _state(w: Words, fields: Mapping[str, str], read: Schema) -> Mapping[str, str]:
+    """Returns the fields of what events are reduced to; with those of an event, if both must have one type."""
+    if not w.one_type:
+        return fields
+    before = {name: value for name, value in fields.items() if name != SEQ}
+    return {**before, **{c.name: w.null(c.type) for c in read}, SEQ: fields.get(SEQ, w.null(pa.int64()))}
+
+
+def _collected(w: Words, nothing: Mapping[str, str], read: Schema) -> str:
+    """Returns the events of a group, in their order; with ``nothing`` as what they are reduced to, if both must have
+    one type.
+    """
+    event = {SEQ: w.name(SEQ), **{c.name: w.name(c.name) for c in read}}
+    if w.one_type:
+        event = {n: event.get(n, nothing.get(n, "")) for n in _state(w, nothing, read)}
+    return w.collect(w.struct(event))
 
 
 def _out_type(fold: RowFold) -> pa.DataType | None:
@@ -113,18 +154,15 @@ def _out_type(fold: RowFold) -> pa.DataType | None:
     return pa.list_(pa.struct([pa.field(n, t) for n, t in fields]))
 
 
-def _single(fold: KeyFold, w: Words) -> str:
+def _single(fold: KeyFold, w: Words, numbered: Sequence[str]) -> str:
     """Renders a fold by the primary key: the state is one row, or none yet (NEVER)."""
     identity = dict(zip(_identities(fold), identity_columns(fold.target), strict=True))
     rows = dict(zip(_row_names(fold), fold.target.schema, strict=True))
-    event = {c.name: w.null(c.type) for c in fold.read}
 
-    def item(status: str, values: Mapping[str, str], read: Mapping[str, str], seq: str) -> str:
-        return w.struct({ST: status, **values, **read, SEQ: seq})
+    def state(status: str, values: Mapping[str, str], seq: str) -> str:
+        return w.struct(_state(w, {ST: status, **values, SEQ: seq}, fold.read))
 
     nothing = {n: w.null(c.type) for n, c in (*identity.items(), *rows.items())}
-    given = {c.name: w.name(c.name) for c in fold.read}
-    collected = item(w.status(NEVER), nothing, given, w.name(SEQ))
     before = {n: w.of("w", n) for n in nothing}
     there = f"CASE WHEN {w.of('w', ST)} IS NULL THEN {w.status(NEVER)} ELSE {w.status(SAME)} END"
     same = {n: w.of(T, n) for n in identity}
@@ -136,24 +174,25 @@ def _single(fold: KeyFold, w: Words) -> str:
             f"CASE WHEN {w.of(T, ST)} IN ({news}) THEN {w.status(fresh[0])} ELSE {w.status(fresh[1])} END"
         )
         values = [w.sql(v) for v in when.values] or [w.of(T, n) for n in rows]
-        return item(status, {**same, **dict(zip(rows, values, strict=True))}, event, w.of(E, SEQ))
+        return state(status, {**same, **dict(zip(rows, values, strict=True))}, w.of(E, SEQ))
 
     matched = _first(w, [x for x in fold.whens if x.action != "insert"], then, w.name(T))
     inserted = _first(w, [x for x in fold.whens if x.action == "insert"], then, w.name(T))
     step = f"CASE WHEN {_live(fold, w)} THEN {matched} ELSE {inserted} END"
     names = fold.target.schema.names
     marks = [f"m{n}" for n in range(len(fold.lookup))]
-    events = _grouped(w, marks, [w.name(c) for _, c in fold.lookup], w.collect(collected), "es", EVENTS)
+    collected = _collected(w, {ST: w.status(NEVER), **nothing}, fold.read)
+    events = _grouped(w, marks, [w.name(c) for _, c in fold.lookup], collected, "es", EVENTS)
     on = " AND ".join(
         f"{w.of('p', m)} = {w.of('w', f'r{names.index(mine)}')}"
         for m, (mine, _) in zip(marks, fold.lookup, strict=True)
     )
-    reduced = w.reduce(w.of("p", "es"), T, E, step, item(there, before, event, w.null(pa.int64())))
-    outputs = ", ".join(w.of("f", n) for n in (ST, *identity, *rows))
+    reduced = w.reduce(w.of("p", "es"), T, E, step, state(there, before, w.null(pa.int64())))
+    outputs = ", ".join(w.of("f", n) for n in (ST, *identity, *rows, *numbered))
     return (
-        f"SELECT {outputs} FROM (SELECT {reduced} AS f FROM ({events}) AS p "
+        f"SELECT {outputs} FROM (SELECT {w.once(reduced)} AS f FROM ({events}) AS p "
         f"LEFT JOIN {w.name(ROWS)} AS w ON {on}) AS y "
-        f"WHERE {w.of('f', ST)} NOT IN ({SAME}, {NEVER}) ORDER BY {w.of('f', SEQ)}"
+        f"WHERE {w.of('f', ST)} NOT IN ({SAME}, {NEVER}){_in_order(w.of('f', SEQ), numbered)}"
     )
 
 
@@ -162,35 +201,38 @@ def _live(fold: KeyFold, w: Words) -> str:
     return f"{w.of(T, ST)} NOT IN ({GONE}, {NEVER}) AND COALESCE({w.sql(fold.on)}, FALSE)"
 
 
-def _keys(fold: KeyFold, w: Words) -> str:
+def _keys(fold: KeyFold, w: Words, numbered: Sequence[str]) -> str:
     identity = dict(zip(_identities(fold), identity_columns(fold.target), strict=True))
     rows = dict(zip(_row_names(fold), fold.target.schema, strict=True))
     fields = [(ST, STATUS), *((n, c.type) for n, c in (*identity.items(), *rows.items())), (SEQ, pa.int64())]
     kept = pa.list_(pa.struct([pa.field(n, t) for n, t in fields]))
-    event = {c.name: w.null(c.type) for c in fold.read}
 
-    def state(of: str, read: Mapping[str, str]) -> str:
-        return w.struct({"rows": of, **event, SEQ: w.null(pa.int64()), **read})
+    def state(of: str) -> str:
+        return w.struct(_state(w, {KEPT: of}, fold.read))
 
-    collected = state(w.null(kept), {c.name: w.name(c.name) for c in fold.read} | {SEQ: w.name(SEQ)})
+    collected = _collected(w, {KEPT: w.null(kept)}, fold.read)
     before = w.struct(
         {ST: w.status(SAME), **{n: w.name(n) for n in (*identity, *rows)}, SEQ: w.cast("-1", pa.int64())}
     )
-    step = state(_merged(fold, w, identity, rows), {})
-    start = state(f"COALESCE({w.of('w', 'rows')}, {w.empty(kept)})", {})
+    step = state(_merged(fold, w, identity, rows))
+    start = state(f"COALESCE({w.of('w', KEPT)}, {w.empty(kept)})")
     names = fold.target.schema.names
     by_row = [w.name(f"r{names.index(mine)}") for mine, _ in fold.lookup]
     by_event = [w.name(theirs) for _, theirs in fold.lookup]
     marks = [f"m{n}" for n in range(len(fold.lookup))]
     same = " AND ".join(f"{w.of('p', m)} = {w.of('w', m)}" for m in marks)
-    outputs = ", ".join(w.of("x", n) for n in (ST, *identity, *rows))
+    outputs = ", ".join(w.of("x", n) for n in (ST, *identity, *rows, *numbered))
     return (
-        f"SELECT {outputs} FROM (SELECT {w.unnest(w.of('f', 'rows'))} AS x FROM ("
-        f"SELECT {w.reduce(w.of('p', 'es'), S, E, step, start)} AS f "
-        f"FROM ({_grouped(w, marks, by_event, w.collect(collected), 'es', EVENTS)}) AS p "
-        f"LEFT JOIN ({_grouped(w, marks, by_row, w.gather(before), 'rows', ROWS)}) AS w ON {same or 'TRUE'}"
-        f") AS y) AS z WHERE {w.of('x', ST)} > 0 ORDER BY {w.of('x', SEQ)}"
+        f"SELECT {outputs} FROM (SELECT {w.unnest(w.of('f', KEPT))} AS x FROM ("
+        f"SELECT {w.once(w.reduce(w.of('p', 'es'), S, E, step, start))} AS f "
+        f"FROM ({_grouped(w, marks, by_event, collected, 'es', EVENTS)}) AS p "
+        f"LEFT JOIN ({_grouped(w, marks, by_row, w.gather(before), KEPT, ROWS)}) AS w ON {same or 'TRUE'}"
+        f") AS y) AS z WHERE {w.of('x', ST)} > 0{_in_order(w.of('x', SEQ), numbered)}"
     )
+
+
+def _in_order(seq: str, numbered: Sequence[str]) -> str:
+    return "" if numbered else f" ORDER BY {seq}"
 
 
 def _grouped(w: Words, marks: list[str], by: list[str], collected: str, name: str, view: str) -> str:
@@ -204,7 +246,7 @@ def _merged(fold: KeyFold, w: Words, identity: Mapping[str, Column], rows: Mappi
     live = _live(fold, w)
     matched = [x for x in fold.whens if x.action != "insert"]
     inserts = [x for x in fold.whens if x.action == "insert"]
-    before = w.of(S, "rows")
+    before = w.of(S, KEPT)
 
     def row(status: str, values: Sequence[str], seq: str, *, new: bool = False) -> str:
         known = {n: w.null(c.type) if new else w.of(T, n) for n, c in identity.items()}

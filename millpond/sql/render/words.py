@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import ClassVar
 
 import pyarrow as pa
 from sqlglot import exp
@@ -17,10 +18,15 @@ from millpond.types import quote, type_name
 
 STATUS = pa.int8()
 """The type of the result for a row."""
+PART = 256
+"""Items of a list that are reduced at once where each appends to a list: appending copies it."""
 
 
 class Words(ABC):
     """Declares how an evaluator writes the parts of a fold."""
+
+    one_type: ClassVar[bool]
+    """Whether the items of a list, and the row that they are reduced to, must have one type."""
 
     @abstractmethod
     def name(self, name: str) -> str: ...
@@ -50,6 +56,14 @@ class Words(ABC):
     def reduce(self, items: str, row: str, item: str, step: str, start: str) -> str: ...
 
     @abstractmethod
+    def reduce_in_parts(
+        self, items: str, row: str, item: str, step: str, start: str, done: Mapping[str, str]
+    ) -> str:
+        """Reduces as ``reduce`` does. Where it can be done in parts of the list, ``done`` are the fields of ``row``
+        after each part.
+        """
+
+    @abstractmethod
     def each(self, items: str, item: str, value: str) -> str: ...
 
     @abstractmethod
@@ -66,6 +80,14 @@ class Words(ABC):
     def unnest(self, items: str) -> str: ...
 
     @abstractmethod
+    def once(self, value: str) -> str:
+        """Returns an output that is evaluated once for each row, however often it is read."""
+
+    @abstractmethod
+    def flat(self, lists: str) -> str:
+        """Returns the items of all lists of a list."""
+
+    @abstractmethod
     def size(self, items: str) -> str: ...
 
     def of(self, struct: str, field: str) -> str:
@@ -80,6 +102,8 @@ class Words(ABC):
 
 
 class DuckWords(Words):
+    one_type = True
+
     def __init__(self) -> None:
         self._expressions = Queries().expressions
 
@@ -107,6 +131,11 @@ class DuckWords(Words):
     def reduce(self, items: str, row: str, item: str, step: str, start: str) -> str:
         return f"list_reduce({items}, lambda {quoted(row)}, {quoted(item)}: {step}, {start})"
 
+    def reduce_in_parts(
+        self, items: str, row: str, item: str, step: str, start: str, done: Mapping[str, str]
+    ) -> str:
+        return self.reduce(items, row, item, step, start)
+
     def each(self, items: str, item: str, value: str) -> str:
         return f"list_transform({items}, lambda {quoted(item)}: {value})"
 
@@ -122,11 +151,19 @@ class DuckWords(Words):
     def unnest(self, items: str) -> str:
         return f"unnest({items})"
 
+    def once(self, value: str) -> str:
+        return value
+
+    def flat(self, lists: str) -> str:
+        return f"flatten({lists})"
+
     def size(self, items: str) -> str:
         return f"len({items})"
 
 
 class SparkWords(Words):
+    one_type = False
+
     def name(self, name: str) -> str:
         return quote(name)
 
@@ -143,6 +180,9 @@ class SparkWords(Words):
         order = f"(a, b) -> CASE WHEN a.{SEQ} < b.{SEQ} THEN -1 WHEN a.{SEQ} > b.{SEQ} THEN 1 ELSE 0 END"
         return f"array_sort(collect_list({struct}), {order})"
 
+    def flat(self, lists: str) -> str:
+        return f"flatten({lists})"
+
     def gather(self, struct: str) -> str:
         return f"collect_list({struct})"
 
@@ -151,6 +191,13 @@ class SparkWords(Words):
 
     def reduce(self, items: str, row: str, item: str, step: str, start: str) -> str:
         return f"aggregate({items}, {start}, ({quote(row)}, {quote(item)}) -> {step})"
+
+    def reduce_in_parts(
+        self, items: str, row: str, item: str, step: str, start: str, done: Mapping[str, str]
+    ) -> str:
+        parts = f"transform(sequence(1, size({items}), {PART}), i -> slice({items}, i, {PART}))"
+        each = f"({quote(row)}, {quote(item)}) -> {step}, {quote(row)} -> {self.struct(done)}"
+        return f"aggregate({parts}, {start}, (s, part) -> aggregate(part, s, {each}))"
 
     def each(self, items: str, item: str, value: str) -> str:
         return f"transform({items}, {quote(item)} -> {value})"
@@ -166,6 +213,10 @@ class SparkWords(Words):
 
     def unnest(self, items: str) -> str:
         return f"explode({items})"
+
+    def once(self, value: str) -> str:
+        # Spark would copy the expression into conditions on it.
+        return f"explode(array({value}))"
 
     def size(self, items: str) -> str:
         return f"size({items})"
