@@ -25,7 +25,7 @@ from millpond.engine.staged import Staged
 from millpond.plan.plans import FoldPlan
 from millpond.sql.fold import EVENTS, PAIRS, ROWS, SAME, SEQ, RowFold, identity_columns
 from millpond.sql.materialized_view import changing_functions
-from millpond.sql.render.folds import OUT, ST, fold_outputs, render_fold
+from millpond.sql.render.folds import ST, fold_outputs, render_fold
 from millpond.sql.render.spark import at_time, render
 from millpond.sql.render.words import SparkWords
 from millpond.sql.userfunctions import functions_in
@@ -149,8 +149,7 @@ class SparkFold:
                 if i.relation.rows_of is not None:
                     rows.createOrReplaceTempView(i.view)
             self._query(spark, self._pairs).createOrReplaceTempView(PAIRS)
-        returned = f" OR size({OUT}) > 0" if fold.returning is not None else ""
-        folded = self._query(spark, f"SELECT * FROM ({self._sql}) WHERE {ST} <> {SAME}{returned}")
+        folded = self._query(spark, f"SELECT * FROM ({self._sql}) WHERE {ST} <> {SAME}")
         found, seen = collect(folded), observed(folded, _COUNT) if counted else 0
         if SEQ in found.column_names:
             found = found.take(pc.sort_indices(found[SEQ])).drop_columns([SEQ])

@@ -37,8 +37,8 @@ S = "__s"
 ST = "st"
 OUT = "out"
 """The rows of RETURNING, as a list of structs with ``seq`` and o0, o1, …"""
-PARTS = "parts"
-"""Lists of rows of RETURNING, where a list of events is reduced in parts."""
+PART, NOW, BEFORE = "__part", "now", "before"
+"""A part of the events of a row, the row after it, and the row before each part."""
 KEPT = "rows"
 """The rows of a key."""
 
@@ -81,51 +81,56 @@ def _row_names(fold: Fold) -> list[str]:
 def _rows(fold: RowFold, w: Words) -> str:
     rows = dict(zip(_row_names(fold), fold.target.schema, strict=True))
     out = _out_type(fold)
-    parts = out is not None and not w.one_type
-
-    def state(status: str, row: Mapping[str, str], returned: str, before: str) -> str:
-        more = {OUT: returned} if out is not None else {}
-        more |= {PARTS: before} if parts else {}
-        return w.struct(_state(w, {ST: status, **row, **more}, fold.read))
-
-    none = w.empty(out) if out is not None else ""
-    start = state(
-        w.of("w", ST),
-        {name: w.of("w", name) for name in rows},
-        none,
-        w.empty(pa.list_(out)) if out is not None else "",
-    )
     if fold.values:
         status, row = w.status(CHANGED), {n: w.sql(v) for n, v in zip(rows, fold.values, strict=True)}
         applies = [] if fold.rest is None else [f"COALESCE({w.sql(fold.rest)}, FALSE)"]
     else:
         status, row = w.status(GONE), {name: w.of(T, name) for name in rows}
         applies = [f"{w.of(T, ST)} <> {w.status(GONE)}"]
-    returned = ""
-    if fold.returning is not None:
-        values = {f"o{n}": w.sql(v) for n, v in enumerate(fold.returning.values)}
-        returned = w.append(w.of(T, OUT), w.struct({SEQ: w.of(E, SEQ), **values}))
-    step = state(status, row, returned, w.of(T, PARTS))
-    if applies:
-        step = f"CASE WHEN {' AND '.join(applies)} THEN {step} ELSE {w.name(T)} END"
+
+    def state(status: str, row: Mapping[str, str], *, returned: str = "") -> str:
+        more = {OUT: returned} if returned else {}
+        return w.struct(_state(w, {ST: status, **row, **more}, fold.read))
+
+    def start(of: str, *, returns: bool) -> str:
+        row = {name: w.of(of, name) for name in rows}
+        return state(w.of(of, ST), row, returned=w.empty(out) if out is not None and returns else "")
+
+    def step(*, returns: bool) -> str:
+        returned = ""
+        if fold.returning is not None and returns:
+            values = {f"o{n}": w.sql(v) for n, v in enumerate(fold.returning.values)}
+            returned = w.append(w.of(T, OUT), w.struct({SEQ: w.of(E, SEQ), **values}))
+        made = state(status, row, returned=returned)
+        return f"CASE WHEN {' AND '.join(applies)} THEN {made} ELSE {w.name(T)} END" if applies else made
+
+    events, returned = w.of("p", "es"), []
+    if out is None or not isinstance(w, SparkWords):
+        reduced = w.reduce(events, T, E, step(returns=True), start("w", returns=True))
+        now = "f"
+        returned = [w.of("f", OUT)] if out is not None else []
+    else:
+        # First the row before each part of the events, then what the events of each part return.
+        kind = pa.struct([pa.field(ST, STATUS), *(pa.field(n, c.type) for n, c in rows.items())])
+        parts, before = w.parts(events), w.empty(pa.list_(kind))
+        next_row = w.reduce(w.name(PART), T, E, step(returns=False), w.of(S, NOW))
+        after = w.struct({NOW: next_row, BEFORE: w.append(w.of(S, BEFORE), w.of(S, NOW))})
+        begun = w.struct({NOW: start("w", returns=False), BEFORE: before})
+        reduced = w.reduce(parts, S, PART, after, begun)
+        now = f"f.{NOW}"
+        each = w.reduce(w.name(PART), T, E, step(returns=True), start(S, returns=True)) + f".{OUT}"
+        returned = [f"{w.flat(w.each_of_both(parts, w.of('f', BEFORE), PART, S, each))} AS {OUT}"]
     known = _identities(fold)
     keys = ", ".join(w.name(i) for i in known)
     same = " AND ".join(f"{w.same(w.of('p', i), w.of('w', i))}" for i in known)
-    found = [w.of("f", ST), *(w.name(i) for i in known), *(w.of("f", n) for n in rows)]
-    if out is not None:
-        found.append(f"{w.flat(w.of('f', PARTS))} AS {w.name(OUT)}" if parts else w.of("f", OUT))
-        kept = {n: w.of(T, n) for n in (ST, *rows)}
-        done = {**kept, OUT: none, PARTS: w.append(w.of(T, PARTS), w.of(T, OUT))}
-        reduced = w.reduce_in_parts(w.of("p", "es"), T, E, step, start, done)
-    else:
-        reduced = w.reduce(w.of("p", "es"), T, E, step, start)
+    found = [f"{now}.{ST}", *(w.name(i) for i in known), *(f"{now}.{n}" for n in rows), *returned]
     nothing = {ST: w.status(SAME), **{name: w.null(c.type) for name, c in rows.items()}}
     nothing |= {OUT: w.null(out)} if out is not None else {}
     return (
         f"SELECT {', '.join(found)} FROM ("
-        f"SELECT {', '.join(w.of('p', i) for i in known)}, {w.once(reduced)} AS f "
+        f"SELECT {', '.join(w.of('p', i) for i in known)}, {events}, {w.once(reduced)} AS f "
         f"FROM (SELECT {keys}, {_collected(w, nothing, fold.read)} AS es FROM {w.name(PAIRS)} GROUP BY {keys}) AS p "
-        f"JOIN {w.name(ROWS)} AS w ON {same}) AS x"
+        f"JOIN {w.name(ROWS)} AS w ON {same}) AS p"
     )
 
 

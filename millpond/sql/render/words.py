@@ -18,8 +18,8 @@ from millpond.types import quote, type_name
 
 STATUS = pa.int8()
 """The type of the result for a row."""
-PART = 256
-"""Items of a list that are reduced at once where each appends to a list: appending copies it."""
+PART = 64
+"""Items of a list that are reduced at once where each appends to a list: Spark copies it at each step."""
 
 
 class Words(ABC):
@@ -56,14 +56,6 @@ class Words(ABC):
     def reduce(self, items: str, row: str, item: str, step: str, start: str) -> str: ...
 
     @abstractmethod
-    def reduce_in_parts(
-        self, items: str, row: str, item: str, step: str, start: str, done: Mapping[str, str]
-    ) -> str:
-        """Reduces as ``reduce`` does. Where it can be done in parts of the list, ``done`` are the fields of ``row``
-        after each part.
-        """
-
-    @abstractmethod
     def each(self, items: str, item: str, value: str) -> str: ...
 
     @abstractmethod
@@ -82,10 +74,6 @@ class Words(ABC):
     @abstractmethod
     def once(self, value: str) -> str:
         """Returns an output that is evaluated once for each row, however often it is read."""
-
-    @abstractmethod
-    def flat(self, lists: str) -> str:
-        """Returns the items of all lists of a list."""
 
     @abstractmethod
     def size(self, items: str) -> str: ...
@@ -131,11 +119,6 @@ class DuckWords(Words):
     def reduce(self, items: str, row: str, item: str, step: str, start: str) -> str:
         return f"list_reduce({items}, lambda {quoted(row)}, {quoted(item)}: {step}, {start})"
 
-    def reduce_in_parts(
-        self, items: str, row: str, item: str, step: str, start: str, done: Mapping[str, str]
-    ) -> str:
-        return self.reduce(items, row, item, step, start)
-
     def each(self, items: str, item: str, value: str) -> str:
         return f"list_transform({items}, lambda {quoted(item)}: {value})"
 
@@ -153,9 +136,6 @@ class DuckWords(Words):
 
     def once(self, value: str) -> str:
         return value
-
-    def flat(self, lists: str) -> str:
-        return f"flatten({lists})"
 
     def size(self, items: str) -> str:
         return f"len({items})"
@@ -192,12 +172,13 @@ class SparkWords(Words):
     def reduce(self, items: str, row: str, item: str, step: str, start: str) -> str:
         return f"aggregate({items}, {start}, ({quote(row)}, {quote(item)}) -> {step})"
 
-    def reduce_in_parts(
-        self, items: str, row: str, item: str, step: str, start: str, done: Mapping[str, str]
-    ) -> str:
-        parts = f"transform(sequence(1, size({items}), {PART}), i -> slice({items}, i, {PART}))"
-        each = f"({quote(row)}, {quote(item)}) -> {step}, {quote(row)} -> {self.struct(done)}"
-        return f"aggregate({parts}, {start}, (s, part) -> aggregate(part, s, {each}))"
+    def parts(self, items: str) -> str:
+        """Returns a list as lists of at most PART items."""
+        return f"transform(sequence(1, size({items}), {PART}), i -> slice({items}, i, {PART}))"
+
+    def each_of_both(self, items: str, others: str, item: str, other: str, value: str) -> str:
+        """Returns a value for each item and the other item at its place."""
+        return f"zip_with({items}, {others}, ({quote(item)}, {quote(other)}) -> {value})"
 
     def each(self, items: str, item: str, value: str) -> str:
         return f"transform({items}, {quote(item)} -> {value})"
