@@ -2,7 +2,7 @@
 # Nothing but a Python >= 3.11 is needed; PYTHON=/path/to/python chooses one.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test bench chaos demo docs kafka lock clean static services classes
+.PHONY: help setup check test test-spark bench chaos demo docs kafka lock clean static services classes
 .DELETE_ON_ERROR:
 
 VENV  := .venv
@@ -53,6 +53,9 @@ check: static  ## Format, lint, types, layers and the fast tests: seconds, no Sp
 
 test: static services classes  ## Everything but bench and chaos; what CI runs. ARGS='-k name' chooses tests
 	$(BIN)/pytest -n 2 --dist worksteal -m "not chaos" $(ARGS)
+
+test-spark: $(STAMP) classes  ## Every .test file on Spark, in one batch and in several
+	$(BIN)/pytest -n 2 --dist worksteal -m spark tests/test_sql_files.py $(ARGS)
 
 # The archive of Spark's classes, as users have it: made once. The tests run without it as well, only longer.
 classes: $(STAMP)

@@ -12,6 +12,16 @@ from millpond.testing import Case, Mode, modes_of, read_cases, run_case
 FILES = sorted((Path(__file__).parent / "sql").glob("*.test"))
 
 
+WHOLE = {
+    "a value out of range: with 'on.error' = 'fail' the query ends, and nothing of its batch is kept",
+    "a block over a stream is one pipeline: each statement sees the changes of the ones before it",
+    "live aggregates in a block change together with the rest",
+    "outer joins give out what meets none when the watermark has passed it",
+    "B15 B20 RIGHT and FULL: each batch also gives the rows of the table that none of its rows has met",
+}
+"""Cases of what happens within one batch, or of rows that are late after one: their rows must not be divided."""
+
+
 def _needs_spark(case: Case, mode: Mode) -> bool:
     return mode == "spark" or (case.has_stream and mode == "restart")
 
@@ -30,3 +40,19 @@ def test_case(case: Case, mode: Mode, tmp_path: Path, request: pytest.FixtureReq
     if _needs_spark(case, mode):
         request.getfixturevalue("spark")
     run_case(case, mode, tmp_path)
+
+
+_DIVIDED = [
+    pytest.param(case, id=f"{path.stem}-{case.name}")
+    for path in FILES
+    for case in read_cases(path)
+    if "restart" in modes_of(case) and case.has_stream and case.name not in WHOLE
+]
+
+
+@pytest.mark.chaos
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("case", _DIVIDED)
+def test_case_in_several_batches_on_spark(case: Case, tmp_path: Path) -> None:
+    """The rows of each step come in up to three batches, each evaluated by Spark, with a crash in the middle."""
+    run_case(case, "restart", tmp_path, cuts=3)
