@@ -1,4 +1,4 @@
-"""Measures the CPU time of this process and of all that it has started: the JVM and its Python workers."""
+"""Measures the CPU time of a process and of all that it has started: for the driver, the JVM and its Python workers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 
-def cpu_seconds() -> float:
-    """Returns the CPU time so far. Linux only."""
+def cpu_seconds(root: int | None = None) -> float:
+    """Returns the CPU time so far of this process, or of another one, and of what it has started. Linux only."""
+    root = root or os.getpid()
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -21,7 +22,7 @@ def cpu_seconds() -> float:
 
     def is_ours(process: int) -> bool:
         while process > 1:
-            if process == os.getpid():
+            if process == root:
                 return True
             process = parents.get(process, 0)
         return False
