@@ -88,7 +88,8 @@ class _Said(logging.Handler):
 
 def _log_to_the_person() -> None:
     log = logging.getLogger("millpond")
-    log.addHandler(_Said(logging.WARNING))
+    if not any(isinstance(handler, _Said) for handler in log.handlers):
+        log.addHandler(_Said(logging.WARNING))
     log.propagate = False
     # Problems between Spark and us are reported by our own errors.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
