@@ -10,12 +10,15 @@ import os
 import sys
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from millpond import App, Error
 from millpond.engine.row_store import FolderStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SQL = """
 CREATE STREAM picks (id BIGINT, sym STRING, qty INT, at TIMESTAMP, tags ARRAY<STRING>, paid DECIMAL(12, 2));
@@ -116,6 +119,28 @@ def refused(master: str, folder: str) -> None:
             say("refused", error.message)
 
 
+def settings_of(spark: SparkSession) -> set[tuple[str, str]]:
+    return {*spark.sparkContext.getConf().getAll(), *spark.conf.getAll.items()}
+
+
+def given(master: str) -> None:
+    """Prints the results of an app in a session that somebody else has started, and whether that is as it was."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = SparkSession.builder.master(master).config("spark.sql.ansi.enabled", "true").getOrCreate()
+    before = settings_of(spark)
+    with App(SQL, spark=spark, engine="spark") as app:
+        for record in symbols():
+            app.table("syms").insert(record)
+        app.send("picks", chunk(0, 12_000))
+        app.drain(300)
+        say("results", results(app))
+    changed = sorted(str(setting) for setting in settings_of(spark) ^ before)
+    say("kept", [spark.range(10).count(), changed, len(spark.catalog.listTables())])
+    spark.stop()
+
+
 if __name__ == "__main__":
     settings = json.loads(sys.argv[1])
-    {"run": run, "refused": refused}[settings.pop("do")](**settings)
+    {"run": run, "refused": refused, "given": given}[settings.pop("do")](**settings)

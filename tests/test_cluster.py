@@ -145,6 +145,16 @@ def test_a_store_that_executors_do_not_see_is_told_at_the_start(cluster: Cluster
         assert int(caller) != process and "millpond.zip" in package
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+def test_an_app_in_a_session_of_somebody_else_on_a_cluster(cluster: Cluster) -> None:
+    with driver(cluster, do="given") as life:
+        found = dict(life.words())
+        life.check()
+    assert found["results"] == expected(1, 12_000)
+    assert found["kept"] == [10, [], 0]
+
+
 def test_a_function_that_executors_cannot_load(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "only_here.py").write_text("def half(n: int) -> int:\n    return n // 2\n")
     sys.path.append(str(tmp_path))

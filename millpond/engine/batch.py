@@ -62,6 +62,10 @@ class Batch:
         self._kept: list[DataFrame] = []
         self._staged: list[Staged] = []
 
+    def share(self) -> None:
+        """Says that Spark reads the batch more than once."""
+        self._shared = True
+
     def spark(self) -> SparkSession:
         """Returns the session that Spark reads the batch in. It starts Spark."""
         return self.carrier.session()

@@ -77,6 +77,8 @@ class Groups(RunningStatement):
         return pa.concat_tables([*parts, with_op(merged.seen, op, "upsert")])
 
     def evaluate(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
+        if self._mark is not None:
+            batch.share()
         rows = self._stage.run(batch, snapshots)
         arrow = self.plan.batch.output.arrow()
         rows = rows.rename_columns(arrow.names).cast(arrow)
