@@ -295,6 +295,7 @@ def test_what_executors_do_not_see_is_read_here(
     text = LOADS.format(tmp_path / "files").rpartition("INSERT")[0]
     here = contents(text, engine="process")
     monkeypatch.setattr(LoadStage, "chunk", unseen)
+    monkeypatch.setattr(LoadStage, "rows", unseen)
     monkeypatch.setattr(LoadStage, "whole", unseen)
     assert contents(text, engine="spark") == here
     assert (

@@ -55,6 +55,14 @@ class LoadStage:
             except Exception as error:
                 raise explain(error) from error
 
+    def rows(self, source: Source, splits: Sequence[Split]) -> Found:
+        """Returns rows of a source as they are, in their order and with ``_seq``."""
+        with working_for(self._name), named(spark := self._sessions.session()):
+            try:
+                return Found(*SplitRead(spark, source, splits, sifts=self._sifts).collected())
+            except Exception as error:
+                raise explain(error) from error
+
     def whole(
         self,
         sql: str,

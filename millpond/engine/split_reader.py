@@ -1,13 +1,14 @@
 """Reads splits of a source on Spark's executors, for loads.
 
-The rows are the frame. Each task reports, by an accumulator, how many records it could not read: if there are some, or
+The rows are a frame, or, if nothing is to be evaluated, come to the driver as Arrow, past Spark's own rows. Of a frame
+each task reports, by an accumulator, how many records it could not read: if there are some, or
 if a task was not run to its end, a second job collects these from the splits that they are in.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -48,18 +49,35 @@ class SplitReader:
 
     def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the rows with ``_seq``. Reports if it was read to the end."""
-        names = [*self._source.schema().names, SEQ]
         for task in _numbers_in(batches):
             rejected = 0
-            for split in self._tasks[task]:
-                if not self._sifts:
-                    for batch in self._source.read(split):
-                        yield batch.select(names)
-                    continue
-                for part in abilities.receive(self._source, split):
-                    rejected += part.rejected.num_rows
-                    yield part.rows.append_column(pa.field(SEQ, pa.int64()), part.places)
+            for batch, bad in self._batches(task):
+                rejected += bad
+                yield batch
             self.reports.add({self._number: {task: rejected}})
+
+    def packed(self, tasks: Iterable[int]) -> Iterator[tuple[bytes, int]]:
+        """Yields the rows of each task, with ``_seq``, as bytes of Arrow, and how many records cannot be read."""
+        schema = self._source.schema().arrow().append(pa.field(SEQ, pa.int64()))
+        for task in tasks:
+            out, rejected = pa.BufferOutputStream(), 0
+            with pa.ipc.new_stream(out, schema) as stream:
+                for batch, bad in self._batches(task):
+                    stream.write_batch(batch.cast(schema))
+                    rejected += bad
+            yield out.getvalue().to_pybytes(), rejected
+
+    def _batches(self, task: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yields the rows of a task, with ``_seq``, and how many records beside them cannot be read."""
+        names = [*self._source.schema().names, SEQ]
+        for split in self._tasks[task]:
+            if not self._sifts:
+                for batch in self._source.read(split):
+                    yield batch.select(names), 0
+                continue
+            for part in abilities.receive(self._source, split):
+                rows = part.rows.append_column(pa.field(SEQ, pa.int64()), part.places)
+                yield rows, part.rejected.num_rows
 
     def rejected(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the records that cannot be read."""
@@ -107,9 +125,23 @@ class SplitRead:
         reader = self._reader([[piece for _, piece in task] for task in self._tasks])
         return self._numbers(len(self._tasks)).mapInArrow(reader.rows, columns)
 
+    def collected(self) -> tuple[pa.Table, pa.Table]:
+        """Returns the rows with ``_seq``, in order, and the records that could not be read."""
+        count = len(self._tasks)
+        reader = self._reader([[piece for _, piece in task] for task in self._tasks])
+        tasks = self._spark.sparkContext.parallelize(range(count), max(count, 1))
+        found = tasks.mapPartitions(reader.packed).collect()
+        schema = self._source.schema().arrow().append(pa.field(SEQ, pa.int64()))
+        rows = [pa.ipc.open_stream(data).read_all() for data, _ in found]
+        rejected = self._rejected_of({n: bad for n, (_, bad) in enumerate(found)})
+        return pa.concat_tables([schema.empty_table(), *rows]), rejected
+
     def rejected(self) -> pa.Table:
-        """Returns the records that could not be read, in order. Called after the rows were read."""
-        reported = taken(reports_of(self._spark), self._number)
+        """Returns the records that could not be read, in order. Called after the rows of the frame were read."""
+        return self._rejected_of(taken(reports_of(self._spark), self._number))
+
+    def _rejected_of(self, reported: Mapping[int, int]) -> pa.Table:
+        """Returns the records that could not be read, by how many tasks have found."""
         bad = {place for n, task in enumerate(self._tasks) if reported.get(n, 1) for place, _ in task}
         if not self._sifts or not bad:
             return none_rejected()

@@ -127,7 +127,11 @@ class Evaluation:
                 continue
             if on_spark:
                 try:
-                    rows, rejected = self._stage.chunk(plan, source, group, self._snapshots())
+                    if copied(self.plan.query) is not None:  # nothing is to be evaluated
+                        rows, rejected = self._stage.rows(source, group)
+                        rows = self.over(by.view, rows)
+                    else:
+                        rows, rejected = self._stage.chunk(plan, source, group, self._snapshots())
                     yield Answer(self._typed(rows), rejected, read, len(files))
                     continue
                 except Error as error:
