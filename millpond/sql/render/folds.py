@@ -149,7 +149,15 @@ def _collected(w: Words, nothing: Mapping[str, str], read: Schema) -> str:
     event = {SEQ: w.name(SEQ), **{c.name: w.name(c.name) for c in read}}
     if w.one_type:
         event = {n: event.get(n, nothing.get(n, "")) for n in _state(w, nothing, read)}
-    return w.collect(w.struct(event))
+    return w.collect(w.struct(event), comparable=not any(_has_map(c.type) for c in read))
+
+
+def _has_map(dtype: pa.DataType | None) -> bool:
+    if dtype is None or pa.types.is_map(dtype):
+        return True
+    if pa.types.is_struct(dtype):
+        return any(_has_map(field.type) for field in dtype)
+    return pa.types.is_list(dtype) and _has_map(dtype.value_type)
 
 
 def _out_type(fold: RowFold) -> pa.DataType | None:

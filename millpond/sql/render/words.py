@@ -41,8 +41,10 @@ class Words(ABC):
     def struct(self, fields: Mapping[str, str]) -> str: ...
 
     @abstractmethod
-    def collect(self, struct: str) -> str:
-        """Returns the structs of a group as a list, ordered by their ``seq``."""
+    def collect(self, struct: str, *, comparable: bool) -> str:
+        """Returns the structs of a group as a list, ordered by their ``seq``. If they are ``comparable`` as a whole,
+        it must be their first field.
+        """
 
     @abstractmethod
     def gather(self, struct: str) -> str:
@@ -107,7 +109,7 @@ class DuckWords(Words):
     def struct(self, fields: Mapping[str, str]) -> str:
         return "{" + ", ".join(f"'{name}': {value}" for name, value in fields.items()) + "}"
 
-    def collect(self, struct: str) -> str:
+    def collect(self, struct: str, *, comparable: bool) -> str:
         return f"list({struct} ORDER BY {quoted(SEQ)})"
 
     def gather(self, struct: str) -> str:
@@ -156,7 +158,9 @@ class SparkWords(Words):
     def struct(self, fields: Mapping[str, str]) -> str:
         return "named_struct(" + ", ".join(f"'{name}', {value}" for name, value in fields.items()) + ")"
 
-    def collect(self, struct: str) -> str:
+    def collect(self, struct: str, *, comparable: bool) -> str:
+        if comparable:
+            return f"sort_array(collect_list({struct}))"
         order = f"(a, b) -> CASE WHEN a.{SEQ} < b.{SEQ} THEN -1 WHEN a.{SEQ} > b.{SEQ} THEN 1 ELSE 0 END"
         return f"array_sort(collect_list({struct}), {order})"
 
