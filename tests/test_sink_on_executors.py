@@ -9,15 +9,18 @@ import sys
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import expr
 
 from millpond import App
 from millpond.engine import delivery, spark_stage
+from millpond.engine.internals import Shuffled
 from millpond.errors import BadData
 from tests.registry_double import RegistryDouble
 from tests.servers import Kafka, Servers
@@ -118,6 +121,31 @@ def test_keys_keep_the_order_of_the_stream(
     assert sum(s.shuffleReadRecords() for s in written) == COUNT
     assert max(s.numCompleteTasks() for s in written) == 2
     assert sum(s.resultSize() for s in made) < 100_000 and collected == []
+
+
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_rows_are_evaluated_once_and_removed(spark: SparkSession, adaptive: str, tasks: int) -> None:
+    """Sessions of others may plan adaptively."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.adaptive.enabled", adaptive)
+    for count in (0, 5_000):
+        evaluated = spark.sparkContext.accumulator(0)
+
+        def noted(batches: Iterator[pa.RecordBatch], evaluated: Any = evaluated) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                evaluated.add(batch.num_rows)
+                yield batch
+
+        frame = session.range(count).selectExpr("id", "id % 7 AS k").mapInArrow(noted, "id BIGINT, k BIGINT")
+        observed = frame.observe("measured", expr("count(1) AS n"), expr("max(id) AS high"))
+        divided = observed.repartition(tasks, "k") if tasks > 1 else observed.repartition(1)
+        found = Shuffled(divided.sortWithinPartitions("id"))
+        assert evaluated.value == count
+        assert (found.observed("measured") or [0, None]) == ([count, 4_999] if count else [0, None])
+        assert found.frame.where("k < 9").count() == count
+        assert evaluated.value == count
+        found.close()
 
 
 def test_messages_have_the_bytes_of_our_encoder(kafka: Kafka, spark: SparkSession, tmp_path: Path) -> None:

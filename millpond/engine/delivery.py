@@ -79,8 +79,8 @@ class Encoder:
 class Encoded:
     """Holds the encoded results of a batch, which are on the executors: ``rows`` messages of ``bytes``."""
 
-    def __init__(self, frame: DataFrame | None, rows: int = 0, size: int = 0):
-        self._frame = frame
+    def __init__(self, found: Shuffled | None, rows: int = 0, size: int = 0):
+        self._found = found
         self._held = ExitStack()
         self.rows = rows
         self.bytes = size
@@ -91,17 +91,19 @@ class Encoded:
 
     def save(self, sink: NativeSink) -> None:
         """Writes them, and returns when they are safe."""
-        if self._frame is None:
+        if self._found is None:
             return
         try:
-            _save(self._frame, sink)
+            _save(self._found.frame, sink)
         except Exception as error:
             raise explain(error) from error
 
     def close(self) -> None:
-        """Releases what they were evaluated from."""
-        with suppress(Exception):  # the JVM may be gone
-            self._held.close()
+        """Removes them, and releases what they were evaluated from."""
+        for held in (self._held, self._found):
+            with suppress(Exception):  # the JVM may be gone
+                if held is not None:
+                    held.close()
 
 
 def encode(results: DataFrame, sink: NativeSink, columns: Schema, rows: float) -> Encoded:
@@ -123,7 +125,7 @@ def encode(results: DataFrame, sink: NativeSink, columns: Schema, rows: float) -
     if measured is None or not measured[0]:
         return Encoded(None)
     sink.check_measured(*measured[2:])
-    return Encoded(found.frame, *measured[:2])
+    return Encoded(found, *measured[:2])
 
 
 def _divided(messages: DataFrame, sink: NativeSink, rows: float) -> DataFrame:

@@ -174,12 +174,13 @@ class Shuffled:
         from pyspark.sql import DataFrame
 
         self._query = java_frame(frame).queryExecution()
-        rows, context = self._query.toRdd(), frame.sparkSession.sparkContext._jsc.sc()
-        shuffle = _last_shuffle(rows)
-        if shuffle is not None:
-            context.submitMapStage(shuffle).get()
-        else:  # only a plan without rows has none
+        self._context = frame.sparkSession.sparkContext._jsc.sc()
+        rows = self._query.toRdd()
+        self._shuffle = _last_shuffle(rows)
+        if self._shuffle is None:  # only a plan that Spark knows to have no rows
             assert rows.getNumPartitions() == 0, "a frame without a shuffle"
+        elif self._shuffle.rdd().getNumPartitions():
+            self._context.submitMapStage(self._shuffle).get()
         java = java_session(frame.sparkSession)
         self.frame = DataFrame(
             java.internalCreateDataFrame(rows, java_frame(frame).schema(), False), frame.sparkSession
@@ -191,6 +192,12 @@ class Shuffled:
         if not found.isDefined():
             return None
         return [found.get().get(i) for i in range(found.get().size())]
+
+    def close(self) -> None:
+        """Removes the rows from the executors, who would keep them until a garbage collection here."""
+        cleaner = self._context.cleaner()
+        if self._shuffle is not None and cleaner.isDefined():
+            cleaner.get().doCleanupShuffle(self._shuffle.shuffleId(), False)
 
 
 def _last_shuffle(rows: Any) -> Any:
