@@ -141,6 +141,19 @@ def given(master: str) -> None:
     spark.stop()
 
 
+def write(master: str, state: str, target: str, rows: int) -> None:
+    """Writes rows to a topic."""
+    sql = f"""
+        CREATE STREAM picks (id BIGINT, sym STRING, paid DECIMAL(12, 2));
+        INSERT INTO {target} SELECT sym AS _key, id, paid FROM picks WITH ('query.name' = 'out');
+    """
+    with App(sql, state=state, master=master, engine="spark") as app:
+        app.send("picks", chunk(0, rows).select(["id", "sym", "paid"]))
+        say("sent", 0)
+        app.drain(300)
+        say("written", app.sql("SHOW QUERIES").rows()[0]["rows"])
+
+
 if __name__ == "__main__":
     settings = json.loads(sys.argv[1])
-    {"run": run, "refused": refused, "given": given}[settings.pop("do")](**settings)
+    {"run": run, "refused": refused, "given": given, "write": write}[settings.pop("do")](**settings)

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,6 +25,8 @@ from millpond.errors import EngineError
 from millpond.sql.userfunctions import make_function
 from tests.cluster import Cluster
 from tests.cluster_app import expected
+from tests.servers import Servers
+from tests.test_kafka import new_topic, uri
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,6 +130,24 @@ def test_an_app_on_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
     assert found["results"] == expected(CHUNKS, ROWS)
     assert found["stored"] > 2 and not list(store.iterdir())
     assert found["queries"] and all(in_process == 0 for _, in_process, _ in found["queries"])
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_executors_of_a_cluster_write_a_topic(cluster: Cluster, servers: Servers, tmp_path: Path) -> None:
+    kafka, rows = servers.kafka, 30_000
+    target = new_topic(kafka, 3)
+    with driver(
+        cluster, do="write", state=str(tmp_path / "state"), target=uri(kafka, target), rows=rows
+    ) as life:
+        said = dict(life.words())
+        life.check()
+    assert said["written"] == rows
+    keys = defaultdict(list)
+    for key, value in kafka.consume(target):
+        keys[key].append(json.loads(value or b"")["id"])
+    assert len(keys) == 51 and sum(map(len, keys.values())) == rows
+    assert all(ids == sorted(ids) for key, ids in keys.items() if key is not None)
 
 
 @pytest.mark.spark
