@@ -119,6 +119,16 @@ def refused(master: str, folder: str) -> None:
             say("refused", error.message)
 
 
+def loads(master: str, folders: list[str]) -> None:
+    """Prints, for a file in each folder, how many rows a table over it has, and in which processes they were made."""
+    with App("", master=master, engine="spark", functions=[place]) as app:
+        for number, folder in enumerate(folders):
+            app.sql(f"CREATE TABLE t{number} AS SELECT id, place(id) AS place FROM file://{folder}/ids.csv")
+            found = app.sql(f"SELECT place, COUNT(DISTINCT id) AS n FROM t{number} GROUP BY place").rows()
+            callers = {int(r["place"].partition(" ")[0]) for r in found}
+            say("loaded", [sum(r["n"] for r in found), os.getpid() in callers])
+
+
 def settings_of(spark: SparkSession) -> set[tuple[str, str]]:
     return {*spark.sparkContext.getConf().getAll(), *spark.conf.getAll.items()}
 
@@ -156,4 +166,5 @@ def write(master: str, state: str, target: str, rows: int) -> None:
 
 if __name__ == "__main__":
     settings = json.loads(sys.argv[1])
-    {"run": run, "refused": refused, "given": given, "write": write}[settings.pop("do")](**settings)
+    programs = {"run": run, "refused": refused, "given": given, "loads": loads, "write": write}
+    programs[settings.pop("do")](**settings)

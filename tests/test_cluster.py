@@ -152,6 +152,19 @@ def test_executors_of_a_cluster_write_a_topic(cluster: Cluster, servers: Servers
 
 @pytest.mark.spark
 @pytest.mark.slow
+def test_files_are_loaded_by_executors_if_they_see_them(cluster: Cluster, tmp_path: Path) -> None:
+    folders = [cluster.shared / "files", tmp_path / "files"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "ids.csv").write_text("id\n" + "".join(f"{i}\n" for i in range(20_000)))
+    with driver(cluster, do="loads", folders=[str(folder) for folder in folders]) as life:
+        said = list(life.words())
+        life.check()
+    assert said == [("loaded", [20_000, False]), ("loaded", [20_000, True])]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
 def test_a_store_that_executors_do_not_see_is_told_at_the_start(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "private").mkdir()
     with driver(cluster, do="refused", folder=str(tmp_path / "private")) as life:

@@ -42,7 +42,7 @@ def test_a_table_of_files(tmp_path: Path) -> None:
     (tmp_path / "f.csv").write_text("id,name\n" + "".join(f"{i},n{i}\n" for i in range(300_000)))
     sql = f"CREATE TABLE t (PRIMARY KEY (id)) AS SELECT * FROM file://{tmp_path}/f.csv"
     seen = []
-    with App(state=tmp_path / "state") as app:
+    with App(state=tmp_path / "state", engine="process") as app:
         app._on_progress = lambda progress: seen.append(app.table("t").health_check())
         app.sql(sql)
         assert (

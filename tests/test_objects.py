@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 import pytest
@@ -16,8 +16,13 @@ from pyarrow import parquet
 
 from millpond import App, Error
 from millpond.connectors.objects.source import ObjectSource
+from millpond.engine_rule import Engine
 from millpond.errors import AccessRefused, ConfigurationIssue, ConnectionLost, FileMissing, InvalidOption
 from tests.servers import S3, Servers
+from tests.spark_jobs import Jobs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.slow
 
@@ -55,6 +60,24 @@ def wait_for(app: App, sql: str, expected: list[dict[str, Any]]) -> None:
     while (found := app.sql(sql).rows()) != expected:
         assert time.monotonic() < deadline, found
         time.sleep(0.05)
+
+
+def test_executors_load_them(bucket: Bucket, spark: SparkSession) -> None:
+    for number in range(3):
+        rows = [json.dumps({"id": i, "k": i % 5}) for i in range(1000 * number, 1000 * number + 1000)]
+        bucket.put(f"in/{number}.jsonl", "\n".join([*rows, "{bad"]))
+    text = f"""
+    CREATE TABLE a AS SELECT * FROM '{bucket.url}/in/*.jsonl' WITH ({bucket.options});
+    CREATE TABLE b AS SELECT k, COUNT(*) AS n FROM '{bucket.url}/in/*.jsonl' GROUP BY k WITH ({bucket.options});
+    """
+    jobs, found = Jobs(spark), []
+    for engine in get_args(Engine)[1:]:
+        with App(text, engine=engine) as app:
+            app.drain()
+            bad = app.sql("SELECT seq, reason, row FROM a$errors ORDER BY seq").rows()
+            found.append([sorted(map(repr, app.table(t).all_rows())) for t in ("a", "b")] + [bad])
+    assert found[0] == found[1] and [len(part) for part in found[0]] == [3000, 5, 3]
+    assert jobs.of("table:a") and jobs.of("table:b")
 
 
 def test_formats_patterns_and_names(bucket: Bucket) -> None:
