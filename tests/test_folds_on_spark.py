@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -274,6 +275,34 @@ def test_an_event_that_cannot_be_applied(spark: SparkSession) -> None:
             found.append((app.sql("SELECT * FROM t ORDER BY id").rows(), errors, query["errors"]))
         assert found[0] == found[1] and found[0][2] == 1
         assert found[0][0] == [{"id": 1, "x": 2_147_483_600}, {"id": 2, "x": 6}]
+
+
+def test_rows_of_a_database(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What was folded is compared with the rows in the transaction; nothing has changed, so Spark folds once."""
+    sql = """CREATE STREAM e (id INT, a INT);
+    CREATE TABLE t (id INT PRIMARY KEY, x INT) WITH ('extension' = 'sqlite', 'path' = '{0}/{1}.db');
+    CREATE TABLE u (id INT, x INT) WITH ('extension' = 'sqlite', 'path' = '{0}/{1}.db');
+    UPDATE u SET x = x + e.a FROM e WHERE u.id = e.id;
+    MERGE INTO t USING e ON t.id = e.id WHEN MATCHED AND e.a = 3 THEN DELETE
+      WHEN MATCHED THEN UPDATE SET x = t.x + 100 WHEN NOT MATCHED THEN INSERT (id, x) VALUES (e.id, e.a);"""
+    run, folded, found = SparkFold.run, [], []
+
+    def noted(self: SparkFold, *given: Any, **more: Any) -> Any:
+        folded.append(self)
+        return run(self, *given, **more)
+
+    monkeypatch.setattr(SparkFold, "run", noted)
+    engines: tuple[Engine, ...] = ("process", "spark")
+    for engine in engines:
+        with App(sql.format(tmp_path, engine), engine=engine, _direct=True) as app:
+            app.table("t").bulk_insert([{"id": i, "x": 0} for i in range(5)])
+            app.table("u").bulk_insert([{"id": i // 2, "x": 0} for i in range(6)])
+            for most in (20_000, 2):
+                monkeypatch.setattr(fold, "SCANNED", most)
+                app.send("e", [{"id": i % 7, "a": i % 4} for i in range(40)])
+                app.drain(300)
+            found.append([as_set(app.sql(f"SELECT * FROM {t}").rows()) for t in ("t", "u")])
+    assert found[0] == found[1] and len(folded) == 4
 
 
 def test_many_returned_rows_of_one_row(spark: SparkSession) -> None:
