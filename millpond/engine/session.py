@@ -21,6 +21,7 @@ from millpond.engine import internals, jvm
 from millpond.engine.archive import find_archive, java_options, make_later
 from millpond.engine.cluster import OWN, SETTINGS, check_master, is_cluster, is_here, send_package
 from millpond.engine.cluster_check import check_executors
+from millpond.engine.defaults import with_defaults
 from millpond.engine.given import is_given, prepared, session_of
 from millpond.engine.jars import jars_of
 from millpond.engine.java import find_java, prepare_java
@@ -135,7 +136,7 @@ def get_session(
         logging.getLogger("SQLQueryContextLogger").disabled = True
         internals.silence_gateway()
         builder = SparkSession.builder.master(where)
-        settings, classes = _settings(directory, config, formats), java_options(archive)
+        settings, classes = with_defaults(_settings(directory, config, formats)), java_options(archive)
         if is_cluster(where):
             settings = {k: v for k, v in settings.items() if k not in OWN} | SETTINGS
         for name, value in settings.items():
