@@ -44,6 +44,7 @@ Error
 │   ├── PipelineFailed    a running query stopped with an error
 │   ├── TimedOut          something took too long; a retry may help
 │   ├── NothingLeft       no memory or files are left; a retry may help
+│   ├── ResultTooLarge    executors may not pass so much to the driver at once
 │   ├── EngineLost        Spark's Java process is gone; a retry may help
 │   ├── JavaMissing       no Java that Spark can run on
 │   └── Closed            the app was closed
@@ -302,6 +303,12 @@ class NothingLeft(EngineError):
 
     code = "nothing_left"
     retryable = True
+
+
+class ResultTooLarge(EngineError):
+    """Reports that executors have more results than they may pass to the driver at once."""
+
+    code = "result_too_large"
 
 
 class PipelineFailed(EngineError):

@@ -318,3 +318,59 @@ def test_many_returned_rows_of_one_row(spark: SparkSession) -> None:
         app.drain(300)
         assert app.table("copied").sql_scalar("MAX(x)") == 30_000
         assert app.sql("SELECT x FROM copied").to_arrow()["x"].to_pylist() == list(range(1, 30_001))
+
+
+def test_events_of_one_row_of_the_stream_stay_in_order(spark: SparkSession) -> None:
+    """A row may give several events, which have its number."""
+    sql = """
+        CREATE STREAM e (id INT, xs ARRAY<INT>);
+        CREATE TABLE t (id INT PRIMARY KEY, x INT, n INT);
+        UPSERT INTO t (id, x, n) SELECT id, x, 1 AS n FROM e LATERAL VIEW explode(xs) AS x;
+        CREATE TABLE u (id INT PRIMARY KEY, x INT);
+        MERGE INTO u USING (SELECT id, x FROM e LATERAL VIEW explode(xs) AS x) AS s ON u.id = s.id
+        WHEN MATCHED AND s.x < 0 THEN DELETE
+        WHEN MATCHED THEN UPDATE SET x = s.x
+        WHEN NOT MATCHED AND s.x >= 0 THEN INSERT (id, x) VALUES (s.id, s.x);
+    """
+    chance = random.Random(3)
+    sent = [{"id": n % 7, "xs": [chance.randint(-3, 9) for _ in range(3)]} for n in range(60)]
+    with both(sql) as apps:
+        found = {}
+        for engine, app in apps.items():
+            app.send("e", sent)
+            app.drain(300)
+            found[engine] = [sorted(map(repr, app.sql(f"SELECT id, x FROM {t}").rows())) for t in ("t", "u")]
+        last = {row["id"]: row["xs"][-1] for row in sent}
+        assert {r["id"]: r["x"] for r in apps["spark"].sql("SELECT id, x FROM t").rows()} == last
+        assert found["spark"] == found["process"]
+
+
+def test_other_tables_that_change_meanwhile(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    sql = """
+        CREATE STREAM e (id INT, a INT);
+        CREATE TABLE blocked (id INT PRIMARY KEY);
+        CREATE TABLE t (id INT PRIMARY KEY, x INT);
+        UPDATE t SET x = e.a FROM e WHERE t.id = e.id AND t.id NOT IN (SELECT id FROM blocked);
+    """
+    run = SparkFold.run
+
+    def changing(self: SparkFold, stage: Any, batch: Batch, *given: Any, **more: Any) -> Any:
+        found = run(self, stage, batch, *given, **more)
+        if not len(app.table("blocked")):
+            app.table("blocked").insert({"id": 2})
+        return found
+
+    monkeypatch.setattr(SparkFold, "run", changing)
+    with App(sql, engine="spark", _direct=True) as app:
+        app.table("t").bulk_insert([{"id": n, "x": 0} for n in (1, 2)])
+        app.send("e", [{"id": 1, "a": 5}, {"id": 2, "a": 5}])
+        app.drain(300)
+        assert app.sql("SELECT * FROM t ORDER BY id").rows() == [{"id": 1, "x": 5}, {"id": 2, "x": 0}]
+
+
+def test_the_same_rows() -> None:
+    rows = pa.table({"id": [1, 2], "x": [float("nan"), None]})
+    assert fold.have_same_rows(rows, rows.slice(0))
+    assert fold.have_same_rows(rows, rows.take([1, 0]))
+    assert not fold.have_same_rows(rows, pa.table({"id": [1, 2], "x": [float("nan"), 1.0]}))
+    assert not fold.have_same_rows(rows, rows.slice(1))

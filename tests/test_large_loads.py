@@ -19,12 +19,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as hs
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from millpond import App, Error
 from millpond.connectors.source import Split
+from millpond.engine.failures import explain
 from millpond.engine.load_stage import LoadStage
 from millpond.engine_rule import Engine
-from millpond.errors import NotSupported, SourceChanged
+from millpond.errors import NotSupported, PackageMissing, ResultTooLarge, SourceChanged
 from millpond.loading import chunks, large_reads
 from millpond.loading.chunks import Groups, grouped
 from millpond.testing.faults import failing
@@ -302,6 +304,89 @@ def test_what_executors_do_not_see_is_read_here(
         'table "copied" is loaded by the process of the app, not by executors: file was removed'
         in caplog.text
     )
+
+
+def test_what_the_driver_cannot_take_at_once_is_read_here(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error is Spark's own; later steps are executors' again."""
+    many = (
+        "Job aborted: Total size of serialized results is bigger than spark.driver.maxResultSize 1024.0 MiB"
+    )
+    failed = Py4JError(
+        f"An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n{many}"
+    )
+    assert isinstance(explain(failed), ResultTooLarge)
+
+    def too_large(*given: Any) -> None:
+        raise explain(failed)
+
+    pq.write_table(pa.table({"id": range(20_000)}), tmp_path / "a.parquet")
+    with monkeypatch.context() as patch:
+        patch.setattr(LoadStage, "rows", too_large)
+        with App(f"CREATE TABLE t AS SELECT * FROM file://{tmp_path}/a.parquet") as app:
+            app.drain()
+            assert len(app.table("t")) == 20_000
+    assert "larger than executors may pass to the driver" in caplog.text
+
+
+def test_executors_that_lack_something_are_not_asked_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = []
+
+    def lacking(*given: Any) -> None:
+        asked.append(given)
+        raise PackageMissing("s3fs is not installed")
+
+    monkeypatch.setattr(LoadStage, "rows", lacking)
+    monkeypatch.setattr(LoadStage, "whole", lacking)
+    pq.write_table(pa.table({"id": range(20_000)}), tmp_path / "a.parquet")
+    with App(f"CREATE TABLE t AS SELECT * FROM file://{tmp_path}/*.parquet") as app:
+        app.drain()
+        pq.write_table(pa.table({"id": range(20_000)}), tmp_path / "b.parquet")
+        app.drain()
+        assert len(app.table("t")) == 40_000
+        assert len(asked) == 1 and caplog.text.count("s3fs is not installed") == 1
+        with pytest.raises(PackageMissing):
+            app.sql(f"INSERT INTO t SELECT * FROM file://{tmp_path}/a.parquet WITH ('engine' = 'spark')")
+
+
+def test_the_last_row_of_a_key_of_joined_files(spark: SparkSession, tmp_path: Path) -> None:
+    """Which match comes last depends on the order, so the process evaluates; groups have one row of a key."""
+    rows = pa.table({"id": [i % 5_000 for i in range(20_000)], "v": range(20_000)})
+    pq.write_table(rows, tmp_path / "a.parquet")
+    pq.write_table(pa.table({"id": range(5_000)}), tmp_path / "b.parquet")
+    a, b = (f"file://{tmp_path}/{name}.parquet" for name in "ab")
+    jobs = Jobs(spark)
+    with App("") as app:
+        app.sql(f"CREATE TABLE t (PRIMARY KEY (id)) AS SELECT b.id, a.v FROM {a} a JOIN {b} b ON a.id = b.id")
+        app.sql(
+            "CREATE TABLE u (PRIMARY KEY (id)) AS"
+            f" SELECT b.id, MAX(a.v) AS v FROM {a} a JOIN {b} b ON a.id = b.id GROUP BY b.id"
+        )
+        app.drain()
+        assert app.sql("SELECT * FROM t EXCEPT SELECT * FROM u").rows() == []
+        assert len(app.table("t")) == len(app.table("u")) == 5_000
+    assert statements(jobs) == {"table:u"}
+
+
+def test_an_insert_sees_one_snapshot(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_reads, "GROUP_ROWS", 5_000)
+    chunk = LoadStage.chunk
+
+    def changing(self: LoadStage, *given: Any) -> Any:
+        app.table("rates").insert({"id": 0, "rate": 2})
+        return chunk(self, *given)
+
+    monkeypatch.setattr(LoadStage, "chunk", changing)
+    pq.write_table(pa.table({"id": [0] * 20_000}), tmp_path / "a.parquet", row_group_size=5_000)
+    with App("CREATE TABLE rates (id BIGINT PRIMARY KEY, rate INT); CREATE TABLE t (rate INT)") as app:
+        app.table("rates").insert({"id": 0, "rate": 1})
+        app.sql(f"INSERT INTO t SELECT r.rate FROM file://{tmp_path}/a.parquet a JOIN rates r ON a.id = r.id")
+        assert app.sql("SELECT DISTINCT rate FROM t").rows() == [{"rate": 1}]
 
 
 def test_a_record_that_stops_a_load_is_told_as_in_process(spark: SparkSession, tmp_path: Path) -> None:

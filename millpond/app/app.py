@@ -57,8 +57,8 @@ class App:
     a folder, or a URI such as ``s3a://…``, that a cluster's executors see, and through which they get rows. Spark
     starts beside the app with the first statement over a stream, else when a query first needs it. ``spark`` is a
     SparkSession of the program to use in its place: it is never stopped, and its settings stay as they are.
-    ``engine`` says who evaluates the batches of running statements: with ``auto`` this process small ones and Spark
-    the others, on every master; ``spark`` or ``process`` all of them.
+    ``engine`` says who evaluates the batches of running statements, and loads of files: with ``auto`` this process
+    small ones and Spark the others, on every master; ``spark`` or ``process`` all of them.
 
         with App("CREATE TABLE t (id INT PRIMARY KEY, name STRING)") as app:
             app.table("t").insert({"id": 1, "name": "one"})

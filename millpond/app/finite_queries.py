@@ -39,7 +39,8 @@ class Answers:
         self.sources.values.update(checked.source_options)
         query, rule = checked.resolved, rule_of(checked.query_options)
         inserted = InsertedRows(self.large, self.evaluator, self.sources.open)
-        rows = inserted.read(query, target_of(checked.target), rule, self.text.snapshots)
+        keyed = bool(checked.target.schema.key)
+        rows = inserted.read(query, target_of(checked.target), rule, self.text.snapshots, keyed=keyed)
         return self.answer(checked) if rows is None else rows
 
     def answer(

@@ -114,7 +114,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     checks = Checks(catalog, connectors, functions, sources.values)
     columns = KeptColumns(journal, connectors, sources.open, in_use, read_only=read_only)
     followers = Followers(loads, mask, still=direct or read_only)
-    large = LargeReads(spark.session, clock, settings.engine, evaluator)
+    large = LargeReads(spark.session, clock, settings.engine, evaluator, mask)
     loaded_tables = LoadedTables(
         store,
         evaluator,

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from millpond.engine import internals
+
 _LISTS = ("spark.jars", "spark.jars.packages")
 
 
@@ -19,7 +21,7 @@ def with_defaults(settings: Mapping[str, str]) -> dict[str, str]:
 
 def spark_defaults() -> dict[str, str]:
     """Returns what ``spark-defaults.conf`` sets."""
-    folder = os.environ.get("SPARK_CONF_DIR") or Path(os.environ.get("SPARK_HOME") or ".", "conf")
+    folder = os.environ.get("SPARK_CONF_DIR") or internals.spark_home() / "conf"
     try:
         text = Path(folder, "spark-defaults.conf").read_text(encoding="utf-8")
     except OSError:

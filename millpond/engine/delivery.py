@@ -106,9 +106,9 @@ class Encoded:
                     held.close()
 
 
-def encode(results: DataFrame, sink: NativeSink, columns: Schema, rows: float) -> Encoded:
+def encode(results: DataFrame, sink: NativeSink, columns: Schema, rows: float, *, steady: bool) -> Encoded:
     """Evaluates and encodes the results of a batch of about so many rows. Raises a DataError if one cannot be
-    written.
+    written. If they are not ``steady``, a task that runs again may give other keys: one task then writes all.
     """
     from pyspark.sql.functions import expr
 
@@ -118,13 +118,15 @@ def encode(results: DataFrame, sink: NativeSink, columns: Schema, rows: float) -
     total = " + ".join(f"coalesce(sum({size}), 0)" for size in sizes) or "0"
     measures = ("count(1)", total, *sink.measures())
     observed = messages.observe(_MEASURED, *(expr(f"{m} AS m{i}") for i, m in enumerate(measures)))
-    divided = _divided(observed, sink, rows)
+    divided = _divided(observed, sink, rows if steady else 0)
     in_order = divided.sortWithinPartitions(expr(SEQ).asc_nulls_last(), expr(_AT).asc())
-    found = Shuffled(in_order.drop(SEQ, _AT))
-    measured = found.observed(_MEASURED)
-    if measured is None or not measured[0]:
-        return Encoded(None)
-    sink.check_measured(*measured[2:])
+    with ExitStack() as kept:
+        kept.callback((found := Shuffled(in_order.drop(SEQ, _AT))).close)
+        measured = found.observed(_MEASURED)
+        if measured is None or not measured[0]:
+            return Encoded(None)
+        sink.check_measured(*measured[2:])
+        kept.pop_all()
     return Encoded(found, *measured[:2])
 
 

@@ -7,7 +7,7 @@ import re
 from millpond import errors
 from millpond.connectors.spark import spark_formats
 from millpond.engine.jvm import lost
-from millpond.errors import EngineLost, Error, QueryFailed, TimedOut
+from millpond.errors import EngineLost, Error, QueryFailed, ResultTooLarge, TimedOut
 
 _KNOWN = {
     "SCALAR_SUBQUERY_TOO_MANY_ROWS": (
@@ -37,6 +37,7 @@ _KNOWN = {
     "NUMERIC_VALUE_OUT_OF_RANGE": ("a number does not fit its type", "CAST to a wider type"),
     "INVALID_ARRAY_INDEX": ("an array index is out of range", "use try_element_at or get"),
 }
+_TOO_LARGE = "spark.driver.maxResultSize"
 _CLASS = re.compile(r"\[([A-Z0-9_]+)(?:\.[A-Z0-9_]+)*\]\s*([^\n]*)")
 
 
@@ -73,6 +74,11 @@ def explain(error: BaseException) -> Error:
     text = str(error)
     if "ExecutorLostFailure" in text or "FetchFailed" in text:
         return EngineLost("the executors that worked on a batch were lost")
+    if _TOO_LARGE in text:
+        return ResultTooLarge(
+            f"the result is larger than executors may pass to the driver at once ({_TOO_LARGE})",
+            hint="aggregate or filter it first, or allow more",
+        )
     if "failed to connect back" in text:
         return TimedOut("a Python process of Spark did not come up in time: the machine is busy")
     for connector in spark_formats().values():

@@ -57,6 +57,11 @@ def check_given(spark: Any) -> None:
             f"the given session is Spark {spark.version}; Millpond supports Spark {VERSION}",
             hint=f"choose a platform, or a version of PySpark, with Spark {VERSION}",
         )
+    if spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
+        raise NotSupported(
+            "the given session was started with spark.speculation: messages of a key would be written out of order",
+            hint="start it with spark.speculation=false",
+        )
     if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
         raise NotSupported(
             "the given session was started with PYSPARK_PIN_THREAD=false",

@@ -18,7 +18,7 @@ from millpond.engine.jobs import named, working_for
 from millpond.engine.local_stage import Tables
 from millpond.engine.spark_stage import SparkStage
 from millpond.engine.split_reader import SplitRead
-from millpond.engine.staged import Staged
+from millpond.engine.staged import BROADCAST, Staged
 from millpond.formats.received import none_rejected
 from millpond.plan.plans import BatchPlan
 from millpond.sql.render.spark import at_time
@@ -55,11 +55,11 @@ class LoadStage:
             except Exception as error:
                 raise explain(error) from error
 
-    def rows(self, source: Source, splits: Sequence[Split]) -> Found:
-        """Returns rows of a source as they are, in their order and with ``_seq``."""
+    def rows(self, source: Source, splits: Sequence[Split], names: Sequence[str]) -> Found:
+        """Returns these columns of a source as they are, in the order of the rows and with ``_seq``."""
         with working_for(self._name), named(spark := self._sessions.session()):
             try:
-                return Found(*SplitRead(spark, source, splits, sifts=self._sifts).collected())
+                return Found(*SplitRead(spark, source, splits, sifts=self._sifts).collected(names))
             except Exception as error:
                 raise explain(error) from error
 
@@ -76,7 +76,9 @@ class LoadStage:
             try:
                 reads = {v: SplitRead(spark, *given, sifts=self._sifts) for v, given in sources.items()}
                 for view, read in reads.items():
-                    read.frame.createOrReplaceTempView(view)
+                    # Spark does not know how large it is, and would copy it to every task.
+                    frame = read.frame.hint("merge") if read.size > BROADCAST else read.frame
+                    frame.createOrReplaceTempView(view)
                 for view, rows in tables.items():
                     staged.append(Staged(spark, rows))
                     staged[-1].table.createOrReplaceTempView(view)

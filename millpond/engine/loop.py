@@ -233,7 +233,9 @@ class StreamLoop(Stream):
         if at == batch.start:
             pipeline.advance(batch, at)
         elif not pipeline.reached(batch.end) and (batch.start is None or pipeline.reached(batch.start)):
-            pipeline.advance(Batch(self.source, at, batch.end, carrier=self._carrier), at)
+            own = Batch(self.source, at, batch.end, carrier=self._carrier)
+            pipeline.advance(own, at)
+            own.close()
 
     # statements that are behind
 

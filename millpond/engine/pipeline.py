@@ -182,6 +182,7 @@ class Pipeline:
                         self.rows_out += self.statement.apply(part, position)
                 except Divide:
                     parts += reversed(part.halves() or ())
+                    self._release(part, batch)
                     continue
                 except Drifted:
                     parts.append(part)
@@ -189,12 +190,19 @@ class Pipeline:
                         return
                     continue
                 except Exception as error:
+                    self._release(part, batch)
                     self._go_to_position()
                     self.fail(explain(error))
                     return
+                self._release(part, batch)
                 self._arrive(position, lost)
                 self._count(part.size or 0, time.monotonic() - began, self.steps.engine or "process")
         self.on_progress()
+
+    def _release(self, part: Batch, batch: Batch) -> None:
+        """Closes a part of a batch, if it is not all of it, which whoever has made it closes."""
+        if part is not batch:
+            part.close()
 
     def _read_here(self, part: Batch) -> bool:
         try:

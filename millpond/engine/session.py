@@ -26,7 +26,7 @@ from millpond.engine.given import is_given, prepared, session_of
 from millpond.engine.jars import jars_of
 from millpond.engine.java import find_java, prepare_java
 from millpond.engine.row_store import SETTING, open_store
-from millpond.errors import ConnectorMissing, EngineError
+from millpond.errors import ConnectorMissing, EngineError, Error
 from millpond.sql.functions import function_classes
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ _AT_START = {
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "true",
     "spark.scheduler.mode": "FAIR",
+    "spark.speculation": "false",  # two tasks would write the same messages, and the slower one again after the other
     "spark.executor.defaultJavaOptions": _CLOSED_XML,
 }
 
@@ -156,7 +157,12 @@ def get_session(
                     f'Spark could not be started with the master "{where}": see {log}',
                     hint="check the address, and that its workers have room: executors ask for 1 GB and all cores",
                 ) from error
-            raise
+            if isinstance(error, Error):
+                raise
+            raise EngineError(
+                f"Spark could not be started: see {log}",
+                hint="check that there is memory for its Java process: MILLPOND_DRIVER_MEMORY sets how much (4g)",
+            ) from error
         _ours = session.sparkContext
         internals.silence_accumulators(session.sparkContext)
         atexit.register(_stop, session)

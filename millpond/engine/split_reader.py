@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -56,14 +56,13 @@ class SplitReader:
                 yield batch
             self.reports.add({self._number: {task: rejected}})
 
-    def packed(self, tasks: Iterable[int]) -> Iterator[tuple[bytes, int]]:
-        """Yields the rows of each task, with ``_seq``, as bytes of Arrow, and how many records cannot be read."""
-        schema = self._source.schema().arrow().append(pa.field(SEQ, pa.int64()))
+    def packed(self, tasks: Iterable[int], schema: pa.Schema) -> Iterator[tuple[bytes, int]]:
+        """Yields columns of each task as bytes of Arrow, and how many records cannot be read."""
         for task in tasks:
             out, rejected = pa.BufferOutputStream(), 0
             with pa.ipc.new_stream(out, schema) as stream:
                 for batch, bad in self._batches(task):
-                    stream.write_batch(batch.cast(schema))
+                    stream.write_batch(batch.select(schema.names).cast(schema))
                     rejected += bad
             yield out.getvalue().to_pybytes(), rejected
 
@@ -114,7 +113,12 @@ class SplitRead:
     @property
     def about(self) -> float:
         """Returns the number of rows, estimated from bytes if they are not known."""
-        return sum(size_of(split) for split in self._splits) / BYTES_OF_A_ROW
+        return self.size / BYTES_OF_A_ROW
+
+    @property
+    def size(self) -> int:
+        """Returns the bytes of the files, or an estimate of them."""
+        return sum(size_of(split) for split in self._splits)
 
     @cached_property
     def frame(self) -> DataFrame:
@@ -125,13 +129,14 @@ class SplitRead:
         reader = self._reader([[piece for _, piece in task] for task in self._tasks])
         return self._numbers(len(self._tasks)).mapInArrow(reader.rows, columns)
 
-    def collected(self) -> tuple[pa.Table, pa.Table]:
-        """Returns the rows with ``_seq``, in order, and the records that could not be read."""
+    def collected(self, names: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+        """Returns these columns of the rows, and ``_seq``, in order, and the records that could not be read."""
         count = len(self._tasks)
         reader = self._reader([[piece for _, piece in task] for task in self._tasks])
         tasks = self._spark.sparkContext.parallelize(range(count), max(count, 1))
-        found = tasks.mapPartitions(reader.packed).collect()
-        schema = self._source.schema().arrow().append(pa.field(SEQ, pa.int64()))
+        columns = [f for f in self._source.schema().arrow() if f.name in names]
+        schema = pa.schema([*columns, pa.field(SEQ, pa.int64())])
+        found = tasks.mapPartitions(partial(reader.packed, schema=schema)).collect()
         rows = [pa.ipc.open_stream(data).read_all() for data, _ in found]
         rejected = self._rejected_of({n: bad for n, (_, bad) in enumerate(found)})
         return pa.concat_tables([schema.empty_table(), *rows]), rejected

@@ -12,14 +12,17 @@ from millpond import steps
 from millpond.clock import Clock
 from millpond.connectors.sink import NativeSink
 from millpond.connectors.source import SEQ
-from millpond.engine.batch import Batch
+from millpond.engine.batch import Batch, Divide
 from millpond.engine.delivery import Encoded, encode
 from millpond.engine.jobs import named
 from millpond.engine.local_stage import LocalStage, Tables
 from millpond.engine.spark_stage import SparkStage
 from millpond.engine_rule import EngineRule
+from millpond.errors import ResultTooLarge
 from millpond.plan.plans import BatchPlan
 from millpond.query.evaluate import Answer
+from millpond.sql.materialized_view import changing_functions
+from millpond.sql.userfunctions import functions_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,6 +40,8 @@ class Stage:
         self._reading = f"read stream {plan.stream.relation.name}"
         self._local = LocalStage(plan, answer) if answer is not None else None
         self._spark = SparkStage(plan, clock)
+        changing = any(changing_functions(plan.query.expression)) or any(functions_in(plan.sql))
+        self._is_steady = not changing
 
     def run(self, batch: Batch, tables: Tables) -> pa.Table:
         """Returns the results of the batch, in the order of the stream, without ``_seq``."""
@@ -64,9 +69,14 @@ class Stage:
             if self._plan.keeps and batch.frame.isEmpty():
                 arrow = self._plan.output.arrow()
                 return (arrow.append(pa.field(SEQ, pa.int64())) if numbered else arrow).empty_table()
-            return self._spark.run(
-                batch.frame, tables, rows=batch.about, cheap=batch.cheap, numbered=numbered
-            )
+            try:
+                return self._spark.run(
+                    batch.frame, tables, rows=batch.about, cheap=batch.cheap, numbered=numbered
+                )
+            except ResultTooLarge:
+                if batch.halves() is not None:
+                    raise Divide from None
+                raise
 
     def encoded(self, batch: Batch, tables: Tables, sink: NativeSink) -> Encoded:
         """Returns the results of the batch, evaluated by Spark and encoded on its executors."""
@@ -83,7 +93,7 @@ class Stage:
             results = held.enter_context(
                 self._spark.results(batch.frame, tables, rows=batch.about, cheap=batch.cheap)
             )
-            found = encode(results, sink, self._plan.output, batch.about)
+            found = encode(results, sink, self._plan.output, batch.about, steady=self._is_steady)
             found.hold(held.pop_all())
         return found
 

@@ -96,7 +96,9 @@ class LoadedTable(OverSources):
         self._report = report
         self._store = store
         self._evaluator = evaluator
-        self._evaluation = Evaluation(plan, large, evaluator, inputs, store.snapshots)
+        self._evaluation = Evaluation(
+            plan, large, evaluator, inputs, store.snapshots, keyed=lambda: bool(self._key)
+        )
         self._open_source = open_source
         self._clock = clock
         self._take_in = take_in
@@ -104,6 +106,10 @@ class LoadedTable(OverSources):
         self._opened: dict[str, Source] = {}
         self._origins: Origins | None = None
         self._tried: list[tuple[str, ...]] = [i.relation.schema.names for i in self._views.values()]
+
+    @property
+    def _key(self) -> tuple[str, ...]:
+        return self._store.backend(self.plan.target.name).schema.key
 
     refused: Error | None = None
     """Why changes are not followed, although that was requested."""
@@ -291,7 +297,7 @@ class LoadedTable(OverSources):
     def _with_keys(self, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Returns the rows that have a key, and error records of the others. Without an error table the commit refuses
         them."""
-        key = self._store.backend(self.plan.target.name).schema.key
+        key = self._key
         if self.plan.errors is None or self.plan.null_keys:
             return rows, none_rejected()
         bad = np.zeros(rows.num_rows, bool)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from millpond import steps
 from millpond.connectors import prefetch
 from millpond.connectors.source import SEQ, Source, Split
-from millpond.errors import Error
+from millpond.errors import DataError, Error, ResultTooLarge
 from millpond.formats.received import none_rejected
 from millpond.loading.chunks import Answer, Groups, Splits, chunks_of, grouped, rows_of
 from millpond.loading.inputs import Inputs
@@ -35,7 +35,9 @@ _BY_SPARK = "read and evaluate by Spark"
 
 
 class Evaluation:
-    """Evaluates the query of one load. ``plan`` may be replaced by one with more columns."""
+    """Evaluates the query of one load. ``plan`` may be replaced by one with more columns. ``keyed`` tells whether
+    of several rows with the same key the last one stays.
+    """
 
     def __init__(
         self,
@@ -44,8 +46,12 @@ class Evaluation:
         evaluator: Evaluator,
         inputs: Inputs,
         snapshots: Callable[[], StoreSnapshot],
+        *,
+        keyed: Callable[[], bool],
     ):
         self.plan = plan
+        self._keyed = keyed
+        self._stays_here = False
         self._large = large
         self._evaluator = evaluator
         self._inputs = inputs
@@ -64,7 +70,10 @@ class Evaluation:
         return self._large.groups() if self.plan.by is not None and self._takes(sources, splits) else None
 
     def _takes(self, sources: Mapping[str, Source], splits: Splits) -> bool:
-        return self._large.takes(self.plan.rule, self.plan.query, self.plan.by, sources, splits)
+        if self._stays_here:
+            return False
+        plan = self.plan
+        return self._large.takes(plan.rule, plan.query, plan.by, sources, splits, keyed=self._keyed())
 
     def answers(
         self,
@@ -78,7 +87,7 @@ class Evaluation:
         """Yields the rows of the query over what is to be read, chunk by chunk if possible; the first are skipped.
         ``numbered``: with their sequence numbers.
         """
-        self._large.check(self.plan.rule, self.plan.query)
+        self._large.check(self.plan.rule, self.plan.query, sources)
         by = self.plan.by
         if by is None:
             if not skip:
@@ -127,8 +136,10 @@ class Evaluation:
                 continue
             if on_spark:
                 try:
-                    if copied(self.plan.query) is not None:  # nothing is to be evaluated
-                        rows, rejected = self._stage.rows(source, group)
+                    if (names := copied(self.plan.query)) is not None:  # nothing is to be evaluated
+                        wanted = {name.lower() for name in names}
+                        columns = [n for n in source.schema().names if n.lower() in wanted]
+                        rows, rejected = self._stage.rows(source, group, columns)
                         rows = self.over(by.view, rows)
                     else:
                         rows, rejected = self._stage.chunk(plan, source, group, self._snapshots())
@@ -152,10 +163,13 @@ class Evaluation:
         """Raises an error of the executors, unless this process can do better."""
         if not self._large.is_left_here(self.plan.rule, error):
             raise error
+        if isinstance(error, DataError):
+            return  # this process says what is wrong
+        self._stays_here = not isinstance(error, ResultTooLarge)
         log.warning(
             'table "%s" is loaded by the process of the app, not by executors: %s',
             self.plan.target.name,
-            error.message,
+            self._large.mask(error.message),
         )
 
     def _nothing(self) -> pa.Table:

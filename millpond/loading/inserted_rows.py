@@ -29,21 +29,32 @@ class InsertedRows:
         self._open_source = open_source
 
     def read(
-        self, query: Resolved, target: Target, rule: EngineRule, snapshots: Callable[[], StoreSnapshot]
+        self,
+        query: Resolved,
+        target: Target,
+        rule: EngineRule,
+        snapshots: Callable[[], StoreSnapshot],
+        *,
+        keyed: bool,
     ) -> pa.Table | None:
-        """Returns the rows of a query; None if executors do not read its sources."""
-        self._large.check(rule, query)
+        """Returns the rows of a query; None if executors do not read its sources. ``keyed`` as in Evaluation."""
         inputs = [i for i in query.inputs if i.relation.kind == "source"]
         opened = {
             i.view: abilities.narrowed(self._open_source(i.relation), need_of(query, i)) for i in inputs
         }
-        if not opened or not all(isinstance(source, abilities.Spreads) for source in opened.values()):
+        if not opened:
+            return None
+        self._large.check(rule, query, opened)
+        by = chunk_by(query)
+        if not self._large.may_take(rule, query, by, opened, keyed=keyed):
             return None
         splits = {view: source.splits(None, source.latest(None)) for view, source in opened.items()}
-        by = chunk_by(query)
-        if not self._large.takes(rule, query, by, opened, splits):
+        if not self._large.takes(rule, query, by, opened, splits, keyed=keyed):
             return None
         plan = LoadPlan(f"insert:{target.name}", "", query, target, by, once=True, rule=rule)
-        evaluation = Evaluation(plan, self._large, self._evaluator, Inputs(self._open_source), snapshots)
+        inputs_of, seen = Inputs(self._open_source), snapshots()
+        evaluation = Evaluation(
+            plan, self._large, self._evaluator, inputs_of, lambda: seen, keyed=lambda: keyed
+        )
         found = evaluation.answers(opened, splits, evaluation.groups(opened, splits))
         return pa.concat_tables([query.schema.arrow().empty_table(), *(answer.rows for answer in found)])

@@ -9,9 +9,9 @@ from millpond.clock import Clock
 from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.engine_rule import Engine, EngineRule
-from millpond.errors import BadData, Closed, EngineError, Error, SourceError
+from millpond.errors import BadData, Closed, Error, ResultTooLarge, SourceError
 from millpond.loading.chunks import Groups, Splits, size_of
-from millpond.plan.load import order_matters
+from millpond.plan.load import is_aggregated_query, order_matters
 from millpond.query.evaluate import Evaluator
 from millpond.sql.options import only_spark
 from millpond.sql.resolve import Input, Resolved
@@ -25,9 +25,19 @@ GROUP_BYTES = 64 << 20
 
 
 class LargeReads:
-    """Decides what executors read, by the setting of the app; ``spark`` returns its session, and starts it."""
+    """Decides what executors read, by the setting of the app; ``spark`` returns its session, and starts it; ``mask``
+    hides secrets in what is logged.
+    """
 
-    def __init__(self, spark: Callable[[], Any], clock: Clock, engine: Engine, evaluator: Evaluator):
+    def __init__(
+        self,
+        spark: Callable[[], Any],
+        clock: Clock,
+        engine: Engine,
+        evaluator: Evaluator,
+        mask: Callable[[str], str],
+    ):
+        self.mask = mask
         self._spark = spark
         self._clock = clock
         self._engine = engine
@@ -37,9 +47,9 @@ class LargeReads:
         """Returns the rule of a statement in this app."""
         return rule.in_app(self._engine)
 
-    def check(self, rule: EngineRule, query: Resolved) -> None:
-        """Raises NotSupported if only Spark can evaluate a query, and the rule does not allow that."""
-        if self.rule(rule).engine == "process":
+    def check(self, rule: EngineRule, query: Resolved, sources: Mapping[str, Source]) -> None:
+        """Raises NotSupported if only Spark can evaluate a query over files, and the rule does not allow that."""
+        if self.rule(rule).engine == "process" and all(_can_spread(s) for s in sources.values()):
             who, why = self._evaluator.way(query)
             if who == "spark":
                 raise only_spark(why)
@@ -55,16 +65,33 @@ class LargeReads:
         by: Input | None,
         sources: Mapping[str, Source],
         splits: Splits,
+        *,
+        keyed: bool,
     ) -> bool:
-        """Returns whether executors read these splits and evaluate the query over them."""
-        rule = self.rule(rule)
-        if rule.engine == "process" or not all(_can_spread(s) for s in sources.values()):
+        """Returns whether executors read these splits and evaluate the query over them. ``keyed``: the target keeps the
+        last row of a key.
+        """
+        if not self.may_take(rule, query, by, sources, keyed=keyed):
             return False
         if by is not None and any(self.groups().is_huge(s) for s in splits[by.view]):
             return False  # a chunk would be more than this process should hold
-        if rule.engine == "auto" and by is None and order_matters(query):
+        return not self.rule(rule).in_process(*size_of(splits))
+
+    def may_take(
+        self,
+        rule: EngineRule,
+        query: Resolved,
+        by: Input | None,
+        sources: Mapping[str, Source],
+        *,
+        keyed: bool,
+    ) -> bool:
+        """Returns whether executors read the sources of the query if they are large."""
+        rule = self.rule(rule)
+        if rule.engine == "process" or not sources or not all(_can_spread(s) for s in sources.values()):
             return False
-        return bool(sources) and not rule.in_process(*size_of(splits))
+        depends = by is None and (order_matters(query) or (keyed and not is_aggregated_query(query)))
+        return rule.engine == "spark" or not depends
 
     def stage(self, name: str, *, sifts: bool) -> LoadStage:
         """Returns what evaluates by Spark for a statement."""
@@ -74,11 +101,11 @@ class LargeReads:
 
     def is_left_here(self, rule: EngineRule, error: Error) -> bool:
         """Returns whether this process reads after executors have failed with an error: it can, if they do not see the
-        files, and it knows more about what is wrong with the data; or if Spark is missing and nobody has asked for it.
+        files or lack a package, and it knows more about what is wrong with the data. If Spark was asked for, only then.
         """
-        if isinstance(error, EngineError) and not isinstance(error, Closed):
-            return self.rule(rule).engine == "auto"
-        return isinstance(error, BadData | SourceError) or "maxResultSize" in error.message
+        if isinstance(error, Closed):
+            return False
+        return self.rule(rule).engine == "auto" or isinstance(error, BadData | SourceError | ResultTooLarge)
 
 
 def _can_spread(source: Source) -> bool:

@@ -96,6 +96,14 @@ def order_matters(resolved: Resolved) -> bool:
     return resolved.expression.find(*_ORDERED) is not None
 
 
+def is_aggregated_query(resolved: Resolved) -> bool:
+    """Returns whether the rows of a query are groups."""
+    select = resolved.expression
+    while isinstance(select, exp.Subquery):
+        select = select.this
+    return isinstance(select, exp.Select) and is_aggregated(select)
+
+
 def _row_by_row(select: exp.Select) -> bool:
     return not (
         is_aggregated(select)

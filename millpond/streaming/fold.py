@@ -50,6 +50,8 @@ _TRIES = 3
 """How often Spark folds a batch. If other commits change its rows each time, the events are folded in this process,
 while no other commit can happen.
 """
+_IN_VAIN = 3
+"""Batches that Spark fails to fold, and this process does not, after which Spark is not asked any more."""
 TURNS = 256
 """Events of one row that are folded at once if each returns something: the returned rows are stored in a list that
 grows with them.
@@ -71,6 +73,8 @@ class Folded(RunningStatement):
         self._folding = FoldRunner(self.plan.fold, self.evaluator, self.inputs)
         self._on_spark = self.stages.fold(self.plan)
         self._folded: Ahead | None = None
+        self._why_here: DataError | None = None
+        self._in_vain = 0
 
     def _run(
         self,
@@ -92,15 +96,29 @@ class Folded(RunningStatement):
 
     def evaluate(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
         """Returns the events of the batch. If Spark has folded those of a large batch, there are none left."""
-        self._folded = None
+        self._folded = self._why_here = None
         if self._on_spark is not None and not batch.is_here and self._stage.is_large(batch):
             try:
                 self._folded = self._fold_ahead(self._on_spark, batch, snapshots)
             except DataError as error:
-                log.debug('query "%s": events are folded in this process: %s', self.plan.name, error)
+                self._why_here = error
             else:
                 return self.plan.batch.output.arrow().empty_table()
         return self._stage.run(batch, snapshots)
+
+    def _note_success(self) -> None:
+        """Notes that this process has folded what Spark could not: after some batches it does so without trying."""
+        if self._why_here is None or self._trying:
+            return
+        self._in_vain += 1
+        if self._in_vain == _IN_VAIN:
+            self._on_spark = None
+            log.warning(
+                'query "%s": events of large batches are applied by the process, as Spark fails: %s',
+                self.plan.name,
+                self._why_here.message,
+            )
+        self._why_here = None
 
     def _fold_ahead(self, on_spark: SparkFold, batch: Batch, snapshots: StoreSnapshot) -> Ahead:
         folding, snapshot = self._folding, snapshots.snapshot(self.plan.target.name)
@@ -113,7 +131,11 @@ class Folded(RunningStatement):
             folding.others(snapshots),
             look_up=folding.looks_up(snapshot),
         )
-        return Ahead(found, snapshot.version)
+        return Ahead(found, snapshot.version, self._versions(snapshots))
+
+    def _versions(self, snapshots: StoreSnapshot) -> dict[str, int]:
+        """Returns the versions of the other tables that the fold reads."""
+        return {i.relation.name: snapshots.version(i.relation.name) for i in self.plan.fold.tables}
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
         folding, target = self._folding, self.plan.target.name
@@ -124,11 +146,14 @@ class Folded(RunningStatement):
                 return folding.find(rows, now)
             if ahead.folded is None:
                 return {}, None
+            if self._versions(now) != ahead.others:
+                raise _Moved
             self._check_same(ahead.folded, ahead.version, now.snapshot(target))
             return folding.changes(ahead.folded.found, now)
 
         self.write(find, position, sent=folding.sent, into=(target,))
         if ahead is None:
+            self._note_success()
             return int(rows.num_rows)
         return 0 if ahead.folded is None else ahead.folded.events
 
@@ -137,8 +162,17 @@ class Folded(RunningStatement):
         outside = self.store.backend(self.plan.target.name).database is not None
         if not outside and snapshot.version == version:
             return
-        if not self._folding.affected(folded.keys, snapshot).equals(folded.rows):
+        if not have_same_rows(self._folding.affected(folded.keys, snapshot), folded.rows):
             raise _Moved
+
+
+def have_same_rows(some: pa.Table, others: pa.Table) -> bool:
+    """Returns whether two tables have the same rows. Of few the order does not matter, and NaN equals NaN."""
+    if some.equals(others):
+        return True
+    if some.num_rows != others.num_rows or some.num_rows > SCANNED:
+        return False
+    return sorted(map(repr, some.to_pylist())) == sorted(map(repr, others.to_pylist()))
 
 
 class _Moved(Exception):
@@ -147,12 +181,13 @@ class _Moved(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Contains what Spark has folded before the commit, onto rows of a version of the target; None if there was no
-    event.
+    """Contains what Spark has folded before the commit, onto rows of a version of the target, with these versions of
+    other tables; None if there was no event.
     """
 
     folded: FoldedEvents | None
     version: int
+    others: Mapping[str, int]
 
 
 class FoldRunner:

@@ -300,7 +300,7 @@ class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds, S
         now = self.place.find(entry.path)
         if now is None:
             raise SourceChanged(f'file "{entry.path}" was removed while it was being read')
-        same = now == entry.seen
+        same = now.on_any_host == entry.seen.on_any_host
         look = self._look()
         if not same and look.grows(entry.path) and now.size >= entry.at:
             with self.reading(entry.path):

@@ -42,6 +42,11 @@ class Seen:
     mtime_ns: int
     id: str
 
+    @property
+    def on_any_host(self) -> tuple[str, int, int, str]:
+        """Returns what is the same wherever the file is seen: on a shared drive each host numbers the device itself."""
+        return self.path, self.size, self.mtime_ns, self.id.rpartition("-")[2]
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:

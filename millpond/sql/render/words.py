@@ -144,7 +144,12 @@ class DuckWords(Words):
 
 
 class SparkWords(Words):
+    """Writes Spark SQL. With ``stable``, events of one number stay in the order in which they come."""
+
     one_type = False
+
+    def __init__(self, *, stable: bool = False):
+        self._stable = stable
 
     def name(self, name: str) -> str:
         return quote(name)
@@ -159,7 +164,7 @@ class SparkWords(Words):
         return "named_struct(" + ", ".join(f"'{name}', {value}" for name, value in fields.items()) + ")"
 
     def collect(self, struct: str, *, comparable: bool) -> str:
-        if comparable:
+        if comparable and not self._stable:
             return f"sort_array(collect_list({struct}))"
         order = f"(a, b) -> CASE WHEN a.{SEQ} < b.{SEQ} THEN -1 WHEN a.{SEQ} > b.{SEQ} THEN 1 ELSE 0 END"
         return f"array_sort(collect_list({struct}), {order})"
