@@ -20,6 +20,8 @@ class Stage(NamedTuple):
     tasks: int
     read: int
     """Rows that its tasks have read from a source or a file."""
+    shuffled: int
+    """Rows that its tasks have read from a shuffle."""
     result: int
     """Bytes of the results that its tasks have sent to the driver."""
 
@@ -43,6 +45,7 @@ def stages_of(spark: SparkSession) -> list[Stage]:
                         stage.schedulingPool(),
                         stage.numTasks(),
                         stage.inputRecords(),
+                        stage.shuffleReadRecords(),
                         stage.resultSize(),
                     )
                 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from millpond import App
@@ -23,6 +22,7 @@ from millpond.engine_rule import Engine
 from millpond.streaming import fold
 from millpond.streaming.fold import FoldRunner
 from tests.fold_cases import CASES, Event, Row, as_set
+from tests.spark_jobs import Jobs
 
 if TYPE_CHECKING:
     from millpond.engine.batch import Batch
@@ -185,30 +185,8 @@ UPDATE t SET x = x + e.a FROM e WHERE t.id = e.id;
 """
 
 
-def received(spark: SparkSession, since: int) -> tuple[int, int]:
-    """How many jobs Spark has run since one, and how many bytes their tasks have returned."""
-    context = spark.sparkContext._jsc.sc()  # type: ignore[union-attr]
-    context.listenerBus().waitUntilEmpty()
-    store = context.statusStore()
-    listed = store.jobsList(None)
-    jobs = [j for j in (listed.apply(i) for i in range(listed.size())) if j.jobId() > since]
-    stages = {j.stageIds().apply(i) for j in jobs for i in range(j.stageIds().size())}
-    sizes = []
-    for stage in stages:
-        with suppress(Py4JJavaError):  # a stage that was skipped is not known
-            sizes.append(store.lastStageAttempt(stage).resultSize())
-    return len(jobs), sum(sizes)
-
-
-def last_job(spark: SparkSession) -> int:
-    context = spark.sparkContext._jsc.sc()  # type: ignore[union-attr]
-    context.listenerBus().waitUntilEmpty()
-    listed = context.statusStore().jobsList(None)
-    return max((listed.apply(i).jobId() for i in range(listed.size())), default=-1)
-
-
 def test_few_bytes_reach_the_driver(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    since = last_job(spark)
+    jobs = Jobs(spark)
     rows = pa.table(
         {
             "id": pa.array([i % 100 for i in range(100_000)], pa.int32()),
@@ -224,8 +202,7 @@ def test_few_bytes_reach_the_driver(spark: SparkSession, monkeypatch: pytest.Mon
         ]
         (query,) = app.sql("SHOW QUERIES").rows()
         assert (query["rows"], query["spark_rows"]) == (100_000, 100_000) and not here
-    jobs, size = received(spark, since)
-    assert jobs and 0 < size < 1_000_000
+    assert 0 < sum(s.result for s in jobs.stages) < 1_000_000
 
 
 def test_a_row_that_changes_meanwhile(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,7 +302,7 @@ def test_events_of_one_row_of_the_stream_stay_in_order(spark: SparkSession) -> N
     sql = """
         CREATE STREAM e (id INT, xs ARRAY<INT>);
         CREATE TABLE t (id INT PRIMARY KEY, x INT, n INT);
-        UPSERT INTO t (id, x, n) SELECT id, x, 1 AS n FROM e LATERAL VIEW explode(xs) AS x;
+        UPSERT INTO t SELECT id, x, 1 AS n FROM e LATERAL VIEW explode(xs) AS x ON t.id = e.id;
         CREATE TABLE u (id INT PRIMARY KEY, x INT);
         MERGE INTO u USING (SELECT id, x FROM e LATERAL VIEW explode(xs) AS x) AS s ON u.id = s.id
         WHEN MATCHED AND s.x < 0 THEN DELETE
@@ -334,15 +311,20 @@ def test_events_of_one_row_of_the_stream_stay_in_order(spark: SparkSession) -> N
     """
     chance = random.Random(3)
     sent = [{"id": n % 7, "xs": [chance.randint(-3, 9) for _ in range(3)]} for n in range(60)]
-    with both(sql) as apps:
-        found = {}
-        for engine, app in apps.items():
-            app.send("e", sent)
-            app.drain(300)
-            found[engine] = [sorted(map(repr, app.sql(f"SELECT id, x FROM {t}").rows())) for t in ("t", "u")]
-        last = {row["id"]: row["xs"][-1] for row in sent}
-        assert {r["id"]: r["x"] for r in apps["spark"].sql("SELECT id, x FROM t").rows()} == last
-        assert found["spark"] == found["process"]
+    upserted: dict[int, int] = {}
+    merged: dict[int, int] = {}
+    for row in sent:
+        for x in row["xs"]:
+            upserted[row["id"]] = x
+            if x >= 0:
+                merged[row["id"]] = x
+            else:
+                merged.pop(row["id"], None)
+    with App(sql, engine="spark", _direct=True) as app:
+        app.send("e", sent)
+        app.drain(300)
+        assert {r["id"]: r["x"] for r in app.sql("SELECT id, x FROM t").rows()} == upserted
+        assert {r["id"]: r["x"] for r in app.sql("SELECT id, x FROM u").rows()} == merged
 
 
 def test_other_tables_that_change_meanwhile(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,3 +251,29 @@ def test_a_large_partition_is_decoded_by_several_tasks(kafka: Kafka, spark: Spar
     )  # the reports of the tasks are enough
     assert sorted(found["id"].to_pylist()) == sorted([*range(25_000), *range(10)])
     source.close()
+
+
+def test_changes_of_a_topic_are_merged_in_their_order(kafka: Kafka, spark: SparkSession) -> None:
+    """An update is two events, the row before and the row after, with the number of one message."""
+    topic = new_topic(kafka)
+    rows: dict[int, int] = {}
+    messages = []
+    for n in range(400):
+        key = n % 9
+        before = {"id": key, "qty": rows[key]} if key in rows else None
+        rows[key] = (n * 37) % 50
+        after = {"id": key, "qty": rows[key]}
+        messages.append(json.dumps({"before": before, "after": after, "op": "u" if before else "c"}))
+    kafka.produce(topic, messages)
+    sql = f"""
+        CREATE STREAM c (id BIGINT, qty BIGINT) WITH ('connector' = '{uri(kafka, topic)}', 'format' = 'debezium');
+        CREATE TABLE t (id BIGINT PRIMARY KEY, qty BIGINT);
+        MERGE INTO t USING c ON t.id = c.id
+        WHEN MATCHED AND c._deleted THEN DELETE
+        WHEN MATCHED THEN UPDATE SET qty = c.qty
+        WHEN NOT MATCHED AND NOT c._deleted THEN INSERT (id, qty) VALUES (c.id, c.qty);
+    """
+    for engine in ("process", "spark"):
+        with App(sql, engine=engine) as app:  # type: ignore[arg-type]
+            app.drain(120)
+            assert {r["id"]: r["qty"] for r in app.sql("SELECT * FROM t").rows()} == rows, engine

@@ -340,7 +340,7 @@ def test_executors_that_lack_something_are_not_asked_again(
         raise PackageMissing("s3fs is not installed")
 
     monkeypatch.setattr(LoadStage, "rows", lacking)
-    monkeypatch.setattr(LoadStage, "whole", lacking)
+    monkeypatch.setattr(LoadStage, "chunk", lacking)
     pq.write_table(pa.table({"id": range(20_000)}), tmp_path / "a.parquet")
     with App(f"CREATE TABLE t AS SELECT * FROM file://{tmp_path}/*.parquet") as app:
         app.drain()

@@ -24,6 +24,7 @@ from millpond.engine.internals import Shuffled
 from millpond.errors import BadData
 from tests.registry_double import RegistryDouble
 from tests.servers import Kafka, Servers
+from tests.spark_jobs import Jobs
 from tests.test_kafka import new_topic, uri
 
 COUNT = 24_000
@@ -42,20 +43,6 @@ def by_key(found: list[Message]) -> dict[bytes | None, list[bytes | None]]:
         values[key].append(value)
     values[None].sort(key=str)
     return values
-
-
-def stages(spark: SparkSession) -> dict[int, Any]:
-    """The stages that Spark knows of."""
-    context = spark.sparkContext._jsc.sc()  # type: ignore[union-attr]
-    context.listenerBus().waitUntilEmpty()
-    store, found = context.statusStore(), {}
-    listed = store.jobsList(None)
-    for job in (listed.apply(i) for i in range(listed.size())):
-        for number in (job.stageIds().apply(i) for i in range(job.stageIds().size())):
-            stage = store.lastStageAttempt(number)
-            if str(stage.status()) == "COMPLETE":
-                found[number] = stage
-    return found
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
@@ -97,7 +84,7 @@ def test_keys_keep_the_order_of_the_stream(
         INSERT INTO names VALUES {names};
         {";".join(inserts)}
     """
-    before = stages(spark)
+    jobs = Jobs(spark)
     with App(sql, state=tmp_path) as app:
         app.drain(240)
         by_spark, here = (
@@ -116,11 +103,11 @@ def test_keys_keep_the_order_of_the_stream(
     assert (
         (by_spark["spark_rows"], by_spark["rows"]) == (here["process_rows"], here["rows"]) == (COUNT, COUNT)
     )
-    made = [s for n, s in stages(spark).items() if n not in before and s.schedulingPool() == targets["spark"]]
-    written = [s for s in made if s.shuffleReadRecords()]
-    assert sum(s.shuffleReadRecords() for s in written) == COUNT
-    assert max(s.numCompleteTasks() for s in written) == 2
-    assert sum(s.resultSize() for s in made) < 100_000 and collected == []
+    made = [s for s in jobs.stages if s.pool == targets["spark"]]
+    written = [s for s in made if s.shuffled]
+    assert sum(s.shuffled for s in written) == COUNT
+    assert max(s.tasks for s in written) == 2
+    assert sum(s.result for s in made) < 100_000 and collected == []
 
 
 @pytest.mark.parametrize("adaptive", ["true", "false"])

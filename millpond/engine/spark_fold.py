@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlglot import exp
 
 from millpond.clock import Clock
-from millpond.connectors.source import DELETED
 from millpond.connectors.source import SEQ as STREAM_SEQ
 from millpond.engine.batch import Batch
 from millpond.engine.collect import collect
@@ -24,7 +22,8 @@ from millpond.engine.internals import observed
 from millpond.engine.local_stage import Tables
 from millpond.engine.stage import Stage
 from millpond.engine.staged import Staged
-from millpond.plan.plans import BatchPlan, FoldPlan
+from millpond.plan.pipeline import may_share_numbers
+from millpond.plan.plans import FoldPlan
 from millpond.sql.fold import EVENTS, PAIRS, ROWS, SAME, SEQ, RowFold, identity_columns
 from millpond.sql.materialized_view import changing_functions
 from millpond.sql.render.folds import ST, fold_outputs, render_fold
@@ -61,7 +60,7 @@ class SparkFold:
     def __init__(self, plan: FoldPlan, clock: Clock):
         self._fold = fold = plan.fold
         self._clock = clock
-        self._sql = render_fold(fold, SparkWords(stable=_may_share_numbers(plan.batch)), numbered=True)
+        self._sql = render_fold(fold, SparkWords(stable=may_share_numbers(plan.batch)), numbered=True)
         self._pairs = render(fold.pairs.expression) if isinstance(fold, RowFold) else None
         batch = plan.batch
         changing = any(changing_functions(batch.query.expression)) or any(functions_in(batch.sql))
@@ -161,11 +160,3 @@ class SparkFold:
         sql = at_time(sql, self._clock)
         register(spark, sql)
         return spark.sql(sql)
-
-
-def _may_share_numbers(batch: BatchPlan) -> bool:
-    """Returns whether several events of a batch may have the same ``_seq``: a row of the stream gives several if it
-    meets several rows of a table or has a list, and a message of changes is a row before and one after.
-    """
-    lists = batch.query.expression.find(exp.Lateral, exp.Explode, exp.Unnest, exp.Inline)
-    return bool(batch.tables) or lists is not None or DELETED in batch.stream.relation.schema

@@ -291,3 +291,11 @@ def _stream_filter(select: exp.Select, stream: Input) -> str | None:
 def stream_select(batch: BatchPlan) -> str:
     """Returns the stream stage as a projection: the columns that the batch needs."""
     return ", ".join(quote(c) for c in (*batch.columns, SEQ))
+
+
+def may_share_numbers(batch: BatchPlan) -> bool:
+    """Returns whether several events of a batch may have the same ``_seq``: a row of the stream gives several if it
+    meets several rows of a table or has a list, and a message of changes is a row before and one after.
+    """
+    lists = batch.query.expression.find(exp.Lateral, exp.Explode, exp.Unnest, exp.Inline)
+    return bool(batch.tables) or lists is not None or DELETED in batch.stream.relation.schema
