@@ -11,12 +11,15 @@ import pytest
 
 from millpond import App
 from millpond.connectors.kafka.source import KafkaSource
+from millpond.engine import spark_stage
+from millpond.engine.collect import collect
+from millpond.errors import ResultTooLarge
 from tests.servers import Kafka, Servers
 from tests.spark_jobs import Jobs
 from tests.test_kafka import new_topic, uri
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 200_000
 SQL = """
@@ -86,3 +89,25 @@ def test_executors_alone_decode_a_topic(
         len({s.job for s in stages}) <= 2 * query["spark_batches"]
     )  # Spark plans the rest when it knows the groups
     assert 0 < sum(s.result for s in stages) < 200_000
+
+
+def test_results_that_are_too_large_come_in_halves(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def once_too_large(frame: DataFrame) -> pa.Table:
+        asked.append(frame)
+        if len(asked) == 1:
+            raise ResultTooLarge("the result is larger than executors may pass to the driver at once")
+        return collect(frame)
+
+    monkeypatch.setattr(spark_stage, "collect", once_too_large)
+    with App(SQL) as app:
+        app.send("sales", sales())
+        app.sql(QUERIES["a filter"])
+        app.drain(120)
+        (query,) = app.sql("SHOW QUERIES").rows()
+        assert (query["spark_batches"], query["spark_rows"]) == (2, ROWS) == (len(asked) - 1, ROWS)
+        expected = int((sales()["price"].to_numpy() > 0.99).sum())
+        assert app.sql("SELECT COUNT(*) AS n FROM t").rows() == [{"n": expected}]

@@ -52,6 +52,11 @@ class Split:
     bytes: int | None
 
     @property
+    def about(self) -> float:
+        """Returns the number of rows, estimated from the bytes if it is not known."""
+        return self.rows if self.rows is not None else (self.bytes or 0) / BYTES_OF_A_ROW
+
+    @property
     def file(self) -> str | None:
         """Returns the file that it is a piece of, if there are files."""
         return None

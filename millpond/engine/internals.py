@@ -136,10 +136,16 @@ def arrow_batches(frame: DataFrame) -> Any:
     return frame._collect_as_arrow(empty_list_if_zero_records=False)  # type: ignore[operator]
 
 
-def observed(frame: DataFrame, name: str) -> int:
-    """Returns the number that a frame, which was collected, has observed under that name."""
-    found = java_frame(frame).queryExecution().observedMetrics().get(name)
-    return int(found.get().getLong(0)) if found.isDefined() else 0
+def observed(frame: DataFrame, name: str) -> list[Any] | None:
+    """Returns the values that ``DataFrame.observe`` has computed under that name while the frame was evaluated; None
+    if it had no rows.
+    """
+    return _observed(java_frame(frame).queryExecution(), name)
+
+
+def _observed(query: Any, name: str) -> list[Any] | None:
+    found = query.observedMetrics().get(name)
+    return [found.get().get(i) for i in range(found.get().size())] if found.isDefined() else None
 
 
 def silence_gateway() -> None:
@@ -188,10 +194,7 @@ class Shuffled:
 
     def observed(self, name: str) -> list[Any] | None:
         """Returns the values that ``DataFrame.observe`` has computed before the shuffle; None if it has no rows."""
-        found = self._query.observedMetrics().get(name)
-        if not found.isDefined():
-            return None
-        return [found.get().get(i) for i in range(found.get().size())]
+        return _observed(self._query, name)
 
     def close(self) -> None:
         """Removes the rows from the executors, who would keep them until a garbage collection here."""

@@ -172,8 +172,9 @@ class Messages:
         raw = read_messages(self._spark(), self._source, self._begin, self._end, self._most)
         return raw.selectExpr(*self._source.flat)
 
-    @property
+    @cached_property
     def _sizes(self) -> list[int]:
+        """Returns the messages of each split, as the tasks were made for them."""
         return [s.rows or 0 for s in self._source.splits(self._begin, self._end)]
 
     @cached_property

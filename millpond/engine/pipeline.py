@@ -20,7 +20,7 @@ from millpond.engine.jobs import working_for
 from millpond.engine.messages import Drifted
 from millpond.engine.states import State, can_move, moved
 from millpond.engine_rule import ENGINES
-from millpond.errors import Error, TopicReplaced, without_passwords
+from millpond.errors import Error, ResultTooLarge, TopicReplaced, without_passwords
 from millpond.plan.plans import PipelinePlan
 from millpond.retry import AGAIN, NO_PATIENCE, Issues, Patience
 from millpond.steps import Steps, recording
@@ -180,20 +180,20 @@ class Pipeline:
                     self.steps.engine = None
                     with recording(self.steps), working_for(self.name):
                         self.rows_out += self.statement.apply(part, position)
-                except Divide:
-                    parts += reversed(part.halves() or ())
-                    self._release(part, batch)
-                    continue
                 except Drifted:
                     parts.append(part)
                     if not self._read_here(part):
                         return
                     continue
                 except Exception as error:
+                    halves = part.halves() if isinstance(error, Divide | ResultTooLarge) else None
                     self._release(part, batch)
-                    self._go_to_position()
-                    self.fail(explain(error))
-                    return
+                    if halves is None:
+                        self._go_to_position()
+                        self.fail(explain(error))
+                        return
+                    parts += reversed(halves)
+                    continue
                 self._release(part, batch)
                 self._arrive(position, lost)
                 self._count(part.size or 0, time.monotonic() - began, self.steps.engine or "process")

@@ -22,14 +22,12 @@ from millpond.engine.internals import observed
 from millpond.engine.local_stage import Tables
 from millpond.engine.stage import Stage
 from millpond.engine.staged import Staged
-from millpond.plan.pipeline import may_share_numbers
+from millpond.plan.pipeline import is_steady, may_share_numbers
 from millpond.plan.plans import FoldPlan
 from millpond.sql.fold import EVENTS, PAIRS, ROWS, SAME, SEQ, RowFold, identity_columns
-from millpond.sql.materialized_view import changing_functions
 from millpond.sql.render.folds import ST, fold_outputs, render_fold
 from millpond.sql.render.spark import at_time, render
 from millpond.sql.render.words import SparkWords
-from millpond.sql.userfunctions import functions_in
 from millpond.types import quote, type_name
 
 if TYPE_CHECKING:
@@ -63,8 +61,7 @@ class SparkFold:
         self._sql = render_fold(fold, SparkWords(stable=may_share_numbers(plan.batch)), numbered=True)
         self._pairs = render(fold.pairs.expression) if isinstance(fold, RowFold) else None
         batch = plan.batch
-        changing = any(changing_functions(batch.query.expression)) or any(functions_in(batch.sql))
-        self._once = bool(batch.tables) or changing
+        self._once = bool(batch.tables) or not is_steady(batch)
         """Whether its events are evaluated once, and cached, if they are needed twice."""
 
     def run(
@@ -151,7 +148,7 @@ class SparkFold:
                     rows.createOrReplaceTempView(i.view)
             self._query(spark, self._pairs).createOrReplaceTempView(PAIRS)
         folded = self._query(spark, f"SELECT * FROM ({self._sql}) WHERE {ST} <> {SAME}")
-        found, seen = collect(folded), observed(folded, _COUNT) if counted else 0
+        found, seen = collect(folded), (observed(folded, _COUNT) or [0])[0] if counted else 0
         if SEQ in found.column_names:
             found = found.take(pc.sort_indices(found[SEQ])).drop_columns([SEQ])
         return found.rename_columns(fold_outputs(fold)), seen

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from millpond.connectors import abilities
 from millpond.connectors.source import BYTES_OF_A_ROW, SEQ, Source, Split
+from millpond.connectors.splits import neighbours
 from millpond.engine.collect import collect
 from millpond.engine.task_reports import new_number, reports_of, taken
 from millpond.formats.received import none_rejected
@@ -107,13 +108,18 @@ class SplitRead:
         reports = reports_of(self._spark)
         return SplitReader(self._source, tasks, self._number, reports, sifts=self._sifts)
 
+    @property
+    def _pieces(self) -> list[list[Split]]:
+        """Returns what each task reads."""
+        return [[piece for _, piece in task] for task in self._tasks]
+
     def _numbers(self, count: int) -> DataFrame:
         return self._spark.range(0, count, 1, count)
 
     @property
     def about(self) -> float:
         """Returns the number of rows, estimated from bytes if they are not known."""
-        return self.size / BYTES_OF_A_ROW
+        return sum(split.about for split in self._splits)
 
     @property
     def size(self) -> int:
@@ -126,13 +132,12 @@ class SplitRead:
         columns = f"{self._source.schema().ddl()}, {quote(SEQ)} BIGINT"
         if not self._tasks:
             return self._spark.createDataFrame([], columns)
-        reader = self._reader([[piece for _, piece in task] for task in self._tasks])
-        return self._numbers(len(self._tasks)).mapInArrow(reader.rows, columns)
+        return self._numbers(len(self._tasks)).mapInArrow(self._reader(self._pieces).rows, columns)
 
     def collected(self, names: Sequence[str]) -> tuple[pa.Table, pa.Table]:
         """Returns these columns of the rows, and ``_seq``, in order, and the records that could not be read."""
         count = len(self._tasks)
-        reader = self._reader([[piece for _, piece in task] for task in self._tasks])
+        reader = self._reader(self._pieces)
         tasks = self._spark.sparkContext.parallelize(range(count), max(count, 1))
         columns = [f for f in self._source.schema().arrow() if f.name in names]
         schema = pa.schema([*columns, pa.field(SEQ, pa.int64())])
@@ -162,16 +167,7 @@ def _divided(source: Source, split: Split) -> list[Split]:
 
 def together(pieces: Sequence[tuple[int, Split]]) -> list[list[tuple[int, Split]]]:
     """Returns neighbouring pieces in groups, each for one task."""
-    found: list[list[tuple[int, Split]]] = []
-    size = 0
-    for piece in pieces:
-        own = size_of(piece[1])
-        if not found or size + own > TASK_BYTES:
-            found.append([])
-            size = 0
-        found[-1].append(piece)
-        size += own
-    return found
+    return neighbours(pieces, lambda piece: (size_of(piece[1]),), (TASK_BYTES,))
 
 
 def size_of(split: Split) -> int:

@@ -12,17 +12,15 @@ from millpond import steps
 from millpond.clock import Clock
 from millpond.connectors.sink import NativeSink
 from millpond.connectors.source import SEQ
-from millpond.engine.batch import Batch, Divide
+from millpond.engine.batch import Batch
 from millpond.engine.delivery import Encoded, encode
 from millpond.engine.jobs import named
 from millpond.engine.local_stage import LocalStage, Tables
 from millpond.engine.spark_stage import SparkStage
 from millpond.engine_rule import EngineRule
-from millpond.errors import ResultTooLarge
+from millpond.plan.pipeline import is_steady
 from millpond.plan.plans import BatchPlan
 from millpond.query.evaluate import Answer
-from millpond.sql.materialized_view import changing_functions
-from millpond.sql.userfunctions import functions_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,8 +38,6 @@ class Stage:
         self._reading = f"read stream {plan.stream.relation.name}"
         self._local = LocalStage(plan, answer) if answer is not None else None
         self._spark = SparkStage(plan, clock)
-        changing = any(changing_functions(plan.query.expression)) or any(functions_in(plan.sql))
-        self._is_steady = not changing
 
     def run(self, batch: Batch, tables: Tables) -> pa.Table:
         """Returns the results of the batch, in the order of the stream, without ``_seq``."""
@@ -66,17 +62,16 @@ class Stage:
 
     def _run(self, batch: Batch, tables: Tables, numbered: bool) -> pa.Table:
         with named(batch.spark()):
-            if self._plan.keeps and batch.frame.isEmpty():
+            if self._gives_nothing(batch):
                 arrow = self._plan.output.arrow()
                 return (arrow.append(pa.field(SEQ, pa.int64())) if numbered else arrow).empty_table()
-            try:
-                return self._spark.run(
-                    batch.frame, tables, rows=batch.about, cheap=batch.cheap, numbered=numbered
-                )
-            except ResultTooLarge:
-                if batch.halves() is not None:
-                    raise Divide from None
-                raise
+            return self._spark.run(
+                batch.frame, tables, rows=batch.about, cheap=batch.cheap, numbered=numbered
+            )
+
+    def _gives_nothing(self, batch: Batch) -> bool:
+        """Returns whether the batch has no rows, and tables would give some all the same."""
+        return self._plan.keeps and batch.frame.isEmpty()
 
     def encoded(self, batch: Batch, tables: Tables, sink: NativeSink) -> Encoded:
         """Returns the results of the batch, evaluated by Spark and encoded on its executors."""
@@ -88,12 +83,12 @@ class Stage:
 
     def _encode(self, batch: Batch, tables: Tables, sink: NativeSink) -> Encoded:
         with named(batch.spark()), ExitStack() as held:
-            if self._plan.keeps and batch.frame.isEmpty():
+            if self._gives_nothing(batch):
                 return Encoded(None)
             results = held.enter_context(
                 self._spark.results(batch.frame, tables, rows=batch.about, cheap=batch.cheap)
             )
-            found = encode(results, sink, self._plan.output, batch.about, steady=self._is_steady)
+            found = encode(results, sink, self._plan.output, batch.about, steady=is_steady(self._plan))
             found.hold(held.pop_all())
         return found
 
@@ -104,7 +99,7 @@ class Stage:
 
         def run() -> T | None:
             with named(batch.spark()):
-                if self._plan.keeps and batch.frame.isEmpty():
+                if self._gives_nothing(batch):
                     return None
                 frame = batch.frame
                 with self._spark.results(frame, tables, rows=batch.about, cheap=batch.cheap) as results:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from millpond.connectors import abilities
 from millpond.connectors.prefetch import side_by_side
 from millpond.connectors.source import BYTES_OF_A_ROW, SEQ, Source, Split
+from millpond.connectors.splits import neighbours
 from millpond.formats.base import is_packed
 from millpond.formats.received import none_rejected
 from millpond.loading.progress import Progress
@@ -41,11 +42,6 @@ class Groups(NamedTuple):
     rows: int
     bytes: int
 
-    def has_room(self, taken: Sequence[Split], split: Split) -> bool:
-        """Returns whether a split fits into a group beside others."""
-        every = [*taken, split]
-        return sum(_rows(s) for s in every) <= self.rows and sum(_bytes(s) for s in every) <= self.bytes
-
     def is_huge(self, split: Split) -> bool:
         """Returns whether a single split is too large to be a chunk."""
         return _rows(split) > _HUGE * self.rows or _bytes(split) > _HUGE * self.bytes
@@ -62,19 +58,14 @@ def _bytes(split: Split) -> int:
 
 def grouped(splits: Sequence[Split], groups: Groups) -> list[list[Split]]:
     """Returns neighbouring splits in groups, each of which is a chunk."""
-    found: list[list[Split]] = []
-    for split in splits:
-        if not found or not groups.has_room(found[-1], split):
-            found.append([])
-        found[-1].append(split)
-    return found
+    return neighbours(splits, lambda split: (_rows(split), _bytes(split)), groups)
 
 
 def size_of(splits: Splits) -> tuple[float, int]:
     """Returns the rows, estimated from bytes where they are not known, and the bytes."""
     every = [split for some in splits.values() for split in some]
     bytes_ = sum(s.bytes or 0 for s in every)
-    return sum(s.rows if s.rows is not None else (s.bytes or 0) / BYTES_OF_A_ROW for s in every), bytes_
+    return sum(s.about for s in every), bytes_
 
 
 def sizes_of(splits: Splits) -> Progress:

@@ -46,7 +46,7 @@ class InsertedRows:
             return None
         self._large.check(rule, query, opened)
         by = chunk_by(query)
-        if not self._large.may_take(rule, query, by, opened, keyed=keyed):
+        if not self._large.may_take(rule, query, opened, keyed=keyed):
             return None
         splits = {view: source.splits(None, source.latest(None)) for view, source in opened.items()}
         if not self._large.takes(rule, query, by, opened, splits, keyed=keyed):

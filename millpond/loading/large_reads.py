@@ -11,7 +11,7 @@ from millpond.connectors.source import Source
 from millpond.engine_rule import Engine, EngineRule
 from millpond.errors import BadData, Closed, Error, ResultTooLarge, SourceError
 from millpond.loading.chunks import Groups, Splits, size_of
-from millpond.plan.load import is_aggregated_query, order_matters
+from millpond.plan.load import order_matters
 from millpond.query.evaluate import Evaluator
 from millpond.sql.options import only_spark
 from millpond.sql.resolve import Input, Resolved
@@ -71,7 +71,7 @@ class LargeReads:
         """Returns whether executors read these splits and evaluate the query over them. ``keyed``: the target keeps the
         last row of a key.
         """
-        if not self.may_take(rule, query, by, sources, keyed=keyed):
+        if not self.may_take(rule, query, sources, keyed=keyed):
             return False
         if by is not None and any(self.groups().is_huge(s) for s in splits[by.view]):
             return False  # a chunk would be more than this process should hold
@@ -81,7 +81,6 @@ class LargeReads:
         self,
         rule: EngineRule,
         query: Resolved,
-        by: Input | None,
         sources: Mapping[str, Source],
         *,
         keyed: bool,
@@ -90,8 +89,7 @@ class LargeReads:
         rule = self.rule(rule)
         if rule.engine == "process" or not sources or not all(_can_spread(s) for s in sources.values()):
             return False
-        depends = by is None and (order_matters(query) or (keyed and not is_aggregated_query(query)))
-        return rule.engine == "spark" or not depends
+        return rule.engine == "spark" or not order_matters(query, keyed=keyed)
 
     def stage(self, name: str, *, sifts: bool) -> LoadStage:
         """Returns what evaluates by Spark for a statement."""

@@ -8,7 +8,7 @@ from typing import Protocol
 from millpond.connectors.sink import NativeSink, Sink, find_sink
 from millpond.engine_rule import Engine, EngineRule, rule_of
 from millpond.errors import without_passwords
-from millpond.plan.load import chunk_by, order_matters
+from millpond.plan.load import order_matters
 from millpond.plan.plans import (
     BatchPlan,
     FoldPlan,
@@ -67,7 +67,8 @@ def explain_plan(
                 lines += _pipeline(plan, ways, plan.rule.in_app(engine))
             else:
                 rule = _load_rule(checked, plan)
-                lines += _once(query, plan, ways, asked or {}, rule and rule.in_app(engine))
+                keyed = checked.changes is not None and bool(checked.changes.schema.key)
+                lines += _once(query, plan, ways, asked or {}, rule and rule.in_app(engine), keyed=keyed)
             op = [f"{checked.op} STRING"] if isinstance(checked, CheckedSelect) and checked.op else []
             lines.append(
                 "output: " + ", ".join([*op, *(f"{c.name} {type_name(c.type)}" for c in query.schema)])
@@ -144,9 +145,11 @@ def _once(
     ways: Ways,
     asked: Mapping[str, str],
     rule: EngineRule | None,
+    *,
+    keyed: bool,
 ) -> Iterator[str]:
     """Describes a query over tables and finite sources, and how a table that it fills follows them. ``rule`` is the one
-    for files that executors may read.
+    for files that executors may read; ``keyed`` says that the target has a key.
     """
     conditions = pushed(query)
     for i in query.inputs:
@@ -171,16 +174,16 @@ def _once(
     if rule is None:
         yield _evaluated(who, why)
     else:
-        yield from _read_by(query, rule, who, why)
+        yield from _read_by(query, rule, keyed, who, why)
     if who == "spark":
         yield f"sql: {spark.render(query.expression)}"
 
 
-def _read_by(query: Resolved, rule: EngineRule, who: str, why: str) -> Iterator[str]:
-    """Describes who reads files, and evaluates a query over them."""
+def _read_by(query: Resolved, rule: EngineRule, keyed: bool, who: str, why: str) -> Iterator[str]:
+    """Describes who reads files, and evaluates a query over them; ``keyed`` as in ``order_matters``."""
     if rule.engine == "process" and who == "spark":
         yield f"read and evaluated: refused, only Spark can evaluate it ({why}), and the engine is 'process'"
-    elif rule.engine == "auto" and chunk_by(query) is None and order_matters(query):
+    elif rule.engine == "auto" and order_matters(query, keyed=keyed):
         yield "read: in process, as the result depends on the order of the rows"
         yield _evaluated(who, why)
     else:

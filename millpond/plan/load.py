@@ -89,14 +89,16 @@ _ORDERED = (
 )
 
 
-def order_matters(resolved: Resolved) -> bool:
-    """Returns whether the result of a query over all rows depends on their order, or is only near the exact one: it is
-    then not the same on several tasks as in one process.
+def order_matters(resolved: Resolved, *, keyed: bool) -> bool:
+    """Returns whether what a query over all rows leaves in its target depends on their order, or is only near the exact
+    result: it is then not the same on several tasks as in one process. A ``keyed`` target keeps the last row of a key.
     """
-    return resolved.expression.find(*_ORDERED) is not None
+    if chunk_by(resolved) is not None:
+        return False
+    return resolved.expression.find(*_ORDERED) is not None or (keyed and not _is_grouped(resolved))
 
 
-def is_aggregated_query(resolved: Resolved) -> bool:
+def _is_grouped(resolved: Resolved) -> bool:
     """Returns whether the rows of a query are groups."""
     select = resolved.expression
     while isinstance(select, exp.Subquery):

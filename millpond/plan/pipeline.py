@@ -41,6 +41,7 @@ from millpond.sql.order import SEQ, carry_seq
 from millpond.sql.render import spark
 from millpond.sql.resolve import Input, Resolved
 from millpond.sql.running import Streams, from_items
+from millpond.sql.userfunctions import functions_in
 from millpond.types import Column, Schema, quote
 
 
@@ -299,3 +300,8 @@ def may_share_numbers(batch: BatchPlan) -> bool:
     """
     lists = batch.query.expression.find(exp.Lateral, exp.Explode, exp.Unnest, exp.Inline)
     return bool(batch.tables) or lists is not None or DELETED in batch.stream.relation.schema
+
+
+def is_steady(batch: BatchPlan) -> bool:
+    """Returns whether a batch gives the same rows if it is evaluated again, with the same tables."""
+    return not any(changing_functions(batch.query.expression)) and not any(functions_in(batch.sql))
