@@ -57,6 +57,11 @@ class SqlDatabase(Database):
         finally:
             self._writing.release()
 
+    def updating(self, key: str, names: Sequence[str]) -> str:
+        """Returns the end of an INSERT that updates these columns of a row that is there; ``key`` identifies rows."""
+        sets = ", ".join(f"{name} = excluded.{name}" for name in names)
+        return f"ON CONFLICT ({key}) DO {f'UPDATE SET {sets}' if sets else 'NOTHING'}"
+
     def known_position(self, session: Session, pipeline: str) -> Position | None:
         found = session.query(
             f"SELECT checkpoint, batch, offsets FROM millpond_positions WHERE pipeline = {self.mark}",

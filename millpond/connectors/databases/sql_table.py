@@ -52,6 +52,14 @@ class SqlTable(OutsideTable):
     """What messages call the place of the rows."""
 
     @abstractmethod
+    def type_there(self, column: Column) -> str:
+        """Returns the type of a column in CREATE TABLE."""
+
+    def name_there(self, name: str) -> str:
+        """Returns the name that a column has there."""
+        return name
+
+    @abstractmethod
     def lacks(self, column: Column) -> Error:
         """Returns the error for a column that the table does not have there; its hint is the columns that are there."""
 
@@ -59,23 +67,23 @@ class SqlTable(OutsideTable):
         self,
         there: Iterable[Sequence[Any]],
         holds: Callable[[str, pa.DataType], bool],
-        type_of: Callable[[pa.DataType], str],
         *,
         exactly: str = "",
     ) -> None:
         """Checks that the columns there, with their types, can represent the declared ones, and notes their names."""
         known = {str(name).lower(): (str(name), str(dtype)) for name, dtype in there}
         for column in self.columns:
-            if column.name.lower() not in known:
+            wanted = self.name_there(column.name).lower()
+            if wanted not in known:
                 error = self.lacks(column)
                 error.hint = error.hint or f"its columns: {', '.join(name for name, _ in known.values())}"
                 raise error
-            name, dtype = known[column.name.lower()]
+            name, dtype = known[wanted]
             if not holds(dtype, column.type):
                 raise TypeMismatch(
                     f'{self.what}: column "{column.name}" is {dtype or "without a type"} in the {self.where},'
                     f" which does not hold {type_name(column.type)}{exactly}",
-                    hint=f"it must be {type_of(column.type)} there, or be declared with another type here",
+                    hint=f"it must be {self.type_there(column)} there, or be declared with another type here",
                 )
             self.stored[column.name] = name
 
@@ -112,11 +120,11 @@ class SqlTable(OutsideTable):
         sql = f"SELECT 1 FROM millpond_tables WHERE name = {self.mark}"
         return bool(session.query(sql, (self._name,)))
 
-    def definitions(self, type_there: Callable[[pa.DataType], str]) -> list[str]:
+    def definitions(self) -> list[str]:
         """Returns its columns for CREATE TABLE."""
         required = set() if self.null_keys else {k.lower() for k in self.identity}
         return [
-            f"{name} {type_there(c.type)}"
+            f"{name} {self.type_there(c)}"
             + (" NOT NULL" if not c.nullable or c.name.lower() in required else "")
             for name, c in zip(self.quoted([c.name for c in self.columns]), self.columns, strict=True)
         ]
@@ -151,6 +159,15 @@ class SqlTable(OutsideTable):
         }
 
     # statements
+
+    def source(self, session: Session) -> str:
+        """Returns what follows FROM in a query of the session."""
+        return self.table
+
+    @property
+    def order(self) -> str:
+        """Returns what rows are ordered by: what identifies them."""
+        return ", ".join(self.quoted(self.identity))
 
     @abstractmethod
     def with_keys(
@@ -187,7 +204,7 @@ class SqlTable(OutsideTable):
         if not self.made or self.null_keys or not self.schema.key:
             return get, has
         where = " AND ".join(f"{name} = {self.mark}" for name in self.quoted(self.identity))
-        sql = f"SELECT {', '.join(self.quoted(self.schema.names))} FROM {self.table} WHERE {where}"
+        sql = f"SELECT {', '.join(map(self.selected, self.schema.names))} FROM {self.table} WHERE {where}"
 
         def fetch(key: tuple[Any, ...]) -> Sequence[Any] | None:
             self.check_open()
@@ -218,21 +235,27 @@ class SqlTable(OutsideTable):
     def drop_index(self, columns: Sequence[str]) -> bool:
         if not self.made:
             return False
-        name = self._index_name(columns)
 
         def work(writing: Any) -> None:
-            writing.session.execute(f"DROP INDEX IF EXISTS {name}")
+            self.remove_index(writing.session, self.index_name(columns))
 
         self.database.write(work)
         self.indexed.discard(tuple(columns))
         return True
 
     def _make_index(self, writing: Any, columns: Sequence[str]) -> None:
-        names = ", ".join(self.quoted(columns))
-        sql = f"CREATE INDEX IF NOT EXISTS {self._index_name(columns)} ON {self.table} ({names})"
-        writing.session.execute(sql)
+        self.add_index(writing.session, self.index_name(columns), columns)
 
-    def _index_name(self, columns: Sequence[str]) -> str:
+    def add_index(self, session: Any, name: str, columns: Sequence[str]) -> None:
+        """Creates an index, unless it exists."""
+        names = ", ".join(self.quoted(columns))
+        session.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {self.table} ({names})")
+
+    def remove_index(self, session: Any, name: str) -> None:
+        """Drops an index, if it exists."""
+        session.execute(f"DROP INDEX IF EXISTS {name}")
+
+    def index_name(self, columns: Sequence[str]) -> str:
         return f'"millpond {hashlib.sha256(repr((self.table, tuple(columns))).encode()).hexdigest()[:24]}"'
 
 
@@ -305,11 +328,11 @@ class SqlSnapshot(Snapshot):
         self, names: Sequence[str], where: str = "", values: Sequence[Any] = (), *, order: bool = False
     ) -> list[tuple[Any, ...]]:
         table = self._table
-        sql = f"SELECT {', '.join(map(table.selected, names)) or '1'} FROM {table.table}"
+        sql = f"SELECT {', '.join(map(table.selected, names)) or '1'} FROM {table.source(self._session)}"
         if where:
             sql += f" WHERE {where}"
         if order:
-            sql += f" ORDER BY {', '.join(table.quoted(table.identity))}"
+            sql += f" ORDER BY {table.order}"
         return self._session.query(sql, values)
 
     def _decoded(self, names: Sequence[str], found: list[tuple[Any, ...]]) -> pa.Table:

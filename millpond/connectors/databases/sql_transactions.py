@@ -47,9 +47,9 @@ class SqlWriting(Writing):
         if known is not None and known.covers(position):
             return False
         marks = ", ".join([self._database.mark] * 4)
+        rest = self._database.updating("pipeline", ["checkpoint", "batch", "offsets"])
         self.session.execute(
-            f"INSERT INTO millpond_positions VALUES ({marks}) ON CONFLICT (pipeline) DO UPDATE SET"
-            " checkpoint = excluded.checkpoint, batch = excluded.batch, offsets = excluded.offsets",
+            f"INSERT INTO millpond_positions VALUES ({marks}) {rest}",
             (position.pipeline, position.checkpoint, position.batch, json.dumps(dict(position.offsets))),
         )
         return True

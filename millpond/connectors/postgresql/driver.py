@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from millpond.connectors.databases.trouble import Trouble
 from millpond.packages import needed
 
 if TYPE_CHECKING:
     import psycopg
-
-Trouble = Literal[
-    "conflict",
-    "login",
-    "user",
-    "privilege",
-    "database",
-    "lost",
-    "timeout",
-    "locked",
-    "name",
-    "value",
-    "other",
-]
-"""Another writer was first; the login is refused or unknown; a privilege is missing; the database does not exist; it
-does not respond; it took too long; a table is in use; a table, column or schema does not exist; a value does not fit.
-"""
 
 _CONFLICT = ("40001", "40P01")
 _LOST = ("08", "53", "57")

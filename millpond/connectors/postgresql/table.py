@@ -123,15 +123,18 @@ class PostgresTable(SqlTable):
         if not there:
             self._create(session)
         else:
-            self.check_columns(there, _holds, _sql_type)
+            self.check_columns(there, _holds)
             if not self.made:
                 self._check_foreign(session)
 
     def _create(self, session: Session) -> None:
         key = ", ".join(self.quoted(self.identity))
         end = f"UNIQUE NULLS NOT DISTINCT ({key})" if self.null_keys else f"PRIMARY KEY ({key})"
-        session.execute(f"CREATE TABLE {self.table} ({', '.join(self.definitions(_sql_type))}, {end})")
+        session.execute(f"CREATE TABLE {self.table} ({', '.join(self.definitions())}, {end})")
         session.execute("INSERT INTO millpond_tables VALUES (%s, 0)", (self._name,))
+
+    def type_there(self, column: Column) -> str:
+        return _sql_type(column.type)
 
     def lacks(self, column: Column) -> Error:
         if column.name not in self.schema:
@@ -170,7 +173,9 @@ class PostgresTable(SqlTable):
         columns = [self.column(name) for name in rows.column_names]
         names = self.quoted(rows.column_names)
         keys = set(self.quoted(self.identity))
-        sets = ", ".join(f"{n} = excluded.{n}" for n in names if n not in keys)
+        rest = self.database.updating(
+            ", ".join(self.quoted(self.identity)), [n for n in names if n not in keys]
+        )
         typed = ", ".join(f"{n} {_sql_type(c.type)}" for n, c in zip(names, columns, strict=True))
         if self._stage not in session.staged:
             session.execute(f"CREATE TEMP TABLE IF NOT EXISTS {self._stage} ({typed}) ON COMMIT DELETE ROWS")
@@ -181,11 +186,7 @@ class PostgresTable(SqlTable):
         # COPY has no parameters, and uses its text as it is.
         plain = f"COPY {self._stage} ({listed}) FROM STDIN (FORMAT csv)".replace("%%", "%")
         session.copy_in(plain, _csv([to_texts(rows.column(c.name), c.type) for c in columns]))
-        session.execute(
-            f"INSERT INTO {self.table} ({listed}) SELECT {listed} FROM {self._stage}"
-            f" ON CONFLICT ({', '.join(self.quoted(self.identity))})"
-            f" DO {f'UPDATE SET {sets}' if sets else 'NOTHING'}"
-        )
+        session.execute(f"INSERT INTO {self.table} ({listed}) SELECT {listed} FROM {self._stage} {rest}")
 
     def end(self, session: Any, keys: pa.Table) -> None:
         columns = [self.column(name) for name in keys.column_names]

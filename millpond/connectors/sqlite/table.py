@@ -125,14 +125,17 @@ class SqliteTable(SqlTable):
     def _create(self, writing: SqlWriting) -> None:
         key = ", ".join(self.quoted(self.identity))
         end = ")" if self.null_keys else f", PRIMARY KEY ({key})) WITHOUT ROWID"
-        writing.session.execute(f"CREATE TABLE {self.table} ({', '.join(self.definitions(_affinity))}{end}")
+        writing.session.execute(f"CREATE TABLE {self.table} ({', '.join(self.definitions())}{end}")
         if self.null_keys:
             index = quoted(f"{self._name} key")
             writing.session.execute(f"CREATE UNIQUE INDEX {index} ON {self.table} ({self._conflict()})")
         writing.session.execute("INSERT INTO millpond_tables VALUES (?, 0)", (self._name,))
 
     def _check_columns(self, there: list[tuple[Any, ...]]) -> None:
-        self.check_columns([(row[1], row[2]) for row in there], _holds, _affinity, exactly=" exactly")
+        self.check_columns([(row[1], row[2]) for row in there], _holds, exactly=" exactly")
+
+    def type_there(self, column: Column) -> str:
+        return _affinity(column.type)
 
     def lacks(self, column: Column) -> Error:
         return UnknownName(
@@ -168,10 +171,9 @@ class SqliteTable(SqlTable):
         columns = [self.column(name) for name in rows.column_names]
         names = self.quoted(rows.column_names)
         keys = set(self.quoted(self.identity))
-        sets = ", ".join(f"{n} = excluded.{n}" for n in names if n not in keys)
+        rest = self.database.updating(self._conflict(), [n for n in names if n not in keys])
         session.many(
-            f"INSERT INTO {self.table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
-            f" ON CONFLICT ({self._conflict()}) DO {f'UPDATE SET {sets}' if sets else 'NOTHING'}",
+            f"INSERT INTO {self.table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) {rest}",
             zip(*self._encoded(rows.columns, columns), strict=True),
         )
 
