@@ -21,6 +21,8 @@ from millpond.retry import for_connections
 T = TypeVar("T")
 
 _RETRIED = (ConnectionLost, SecondWriter)
+_NOT_THERE = (ConnectionLost, SecondWriter, UnknownName)
+"""What a replica raises that does not respond, or does not have a new table yet."""
 
 
 class PooledSession(Protocol):
@@ -53,6 +55,7 @@ class PooledDatabase(SqlDatabase):
         self._commits = count()
         self._me = f"last/{uuid.uuid4().hex}"
         """The position that contains the number of the last commit of this object."""
+        self._last = -1
         self._closed = False
         self.write(self.set_up)
 
@@ -111,30 +114,44 @@ class PooledDatabase(SqlDatabase):
     # reading
 
     def read(self) -> SqlReading:
-        replicas = len(self._names) - 1
-        if replicas:
-            first = next(self._turn)
-            for step in range(replicas):
-                with suppress(ConnectionLost):
-                    return self._begin(1 + (first + step) % replicas)
+        for at in self._replicas():
+            with suppress(*_NOT_THERE):
+                reading = self._begin(at)
+                if self._has_last_write(reading.session):
+                    return reading
         return self.patience.wait_for(lambda: self._begin(0), on=_RETRIED)
 
     def one(self, sql: str, values: Sequence[Any]) -> Sequence[Any] | None:
-        replicas = len(self._names) - 1
-        if replicas:
-            with suppress(ConnectionLost):
-                return self._one(1 + next(self._turn) % replicas, sql, values)
-        return self.patience.wait_for(lambda: self._one(0, sql, values), on=_RETRIED)
+        for at in self._replicas():
+            with suppress(*_NOT_THERE):
+                found = self._one(at, sql, values)
+                if found is not None:
+                    return found[0] if found else None
+        found = self.patience.wait_for(lambda: self._one(0, sql, values), on=_RETRIED)
+        return found[0] if found else None
 
-    def _one(self, at: int, sql: str, values: Sequence[Any]) -> Sequence[Any] | None:
+    def _replicas(self) -> list[int]:
+        """Returns the numbers of the replicas, beginning with another one each time."""
+        replicas = len(self._names) - 1
+        first = next(self._turn) if replicas else 0
+        return [1 + (first + step) % replicas for step in range(replicas)]
+
+    def _has_last_write(self, session: PooledSession) -> bool:
+        """Returns whether the snapshot of a replica contains the last commit of this object."""
+        sql = "SELECT batch FROM millpond_positions WHERE pipeline = %s"
+        return any(number >= self._last for (number,) in session.query(sql, (self._me,)))
+
+    def _one(self, at: int, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]] | None:
+        """Returns the rows of a standalone query; None from a replica without the last commit of this object."""
         connection = self._take(at)
         try:
-            found = self.session(connection, at).query(sql, values)
+            session = self.session(connection, at)
+            found = session.query(sql, values) if not at or self._has_last_write(session) else None
         except BaseException:
             self._drop(at, connection)
             raise
         self._release(at, connection)
-        return found[0] if found else None
+        return found
 
     def _begin(self, at: int) -> SqlReading:
         connection = self._take(at)
@@ -180,6 +197,8 @@ class PooledDatabase(SqlDatabase):
             raise
         else:
             self._release(0, connection)
+        assert number is not None
+        self._last = number
         for table in writing.touched:
             table.changed()
         return done[0]

@@ -53,7 +53,11 @@ class PostgresTable(SqlTable):
             default=4,
             aliases=("connection.pool.size",),
         ),
-        Option("replica.urls", "secret", "Replicas for reading, separated by commas. They may be behind."),
+        Option(
+            "replica.urls",
+            "secret",
+            "Replicas for reading, separated by commas. Those that lack the last write of this process are not read.",
+        ),
         Option("connect.timeout", "duration", "The time to open a connection.", default=10.0),
         Option("retry.timeout", "duration", "How long a lost connection is retried.", default=30.0),
     )
