@@ -13,12 +13,14 @@ import pyarrow as pa
 
 from millpond.changes import Offset
 from millpond.connectors import abilities
+from millpond.connectors.pinned_files import Pins
 from millpond.connectors.source import BYTES_OF_A_ROW, DELETED, SEQ, NativeSource, Source, Split
 from millpond.engine.carrier import Sessions
 from millpond.engine.collect import collect
 from millpond.engine.messages import Messages, fitted
 from millpond.engine.reader import read_range
 from millpond.engine.staged import SHIPPED, Staged, goes_through_files
+from millpond.engine.stored import Stored
 from millpond.errors import Error
 from millpond.formats.received import none_rejected
 from millpond.types import Schema, quote
@@ -60,7 +62,7 @@ class Batch:
         self.sifted: tuple[pa.Table, pa.Table] | None = None
         """Its rows and its error records, if it was read here because some records cannot be read."""
         self._kept: list[DataFrame] = []
-        self._staged: list[Staged] = []
+        self._staged: list[Staged | Stored] = []
 
     def share(self) -> None:
         """Says that Spark reads the batch more than once."""
@@ -220,19 +222,22 @@ class Batch:
     def frame(self) -> DataFrame:
         """Returns the rows with ``_seq`` on Spark, which caches them if several statements may read them."""
         if self.source.staged or self._is_made_here:
-            self._check_size()
-            self._staged.append(Staged(self.spark(), self.rows))
-            frame = self._staged[-1].frame
+            self._staged.append(staged := self._stage())
+            frame = staged.frame
         else:
             frame = self._frame_of_source()
         if self._shared and not self.cheap:
             self._kept.append(frame := frame.persist())
         return frame
 
-    def _check_size(self) -> None:
+    def _stage(self) -> Staged | Stored:
         """Raises Divide if its rows are more than are shipped to executors at once."""
-        if self.rows.nbytes > SHIPPED and not goes_through_files(self.spark()) and self.halves() is not None:
+        through_files = goes_through_files(spark := self.spark())
+        if isinstance(self.source, Pins) and through_files and not self._is_made_here:
+            return Stored(spark, self.source, self.start, self.end)
+        if self.rows.nbytes > SHIPPED and not through_files and self.halves() is not None:
             raise Divide
+        return Staged(spark, self.rows)
 
     @property
     def is_decoded_elsewhere(self) -> bool:

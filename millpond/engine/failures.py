@@ -8,6 +8,7 @@ from millpond import errors
 from millpond.connectors.spark import spark_formats
 from millpond.engine.jvm import lost
 from millpond.errors import EngineLost, Error, QueryFailed, ResultTooLarge, TimedOut
+from millpond.journal.blobs import corrupt
 
 _KNOWN = {
     "SCALAR_SUBQUERY_TOO_MANY_ROWS": (
@@ -38,6 +39,7 @@ _KNOWN = {
     "INVALID_ARRAY_INDEX": ("an array index is out of range", "use try_element_at or get"),
 }
 _TOO_LARGE = "spark.driver.maxResultSize"
+_DAMAGED = "CRC checksum verification failed"
 _CLASS = re.compile(r"\[([A-Z0-9_]+)(?:\.[A-Z0-9_]+)*\]\s*([^\n]*)")
 
 
@@ -74,6 +76,8 @@ def explain(error: BaseException) -> Error:
     text = str(error)
     if "ExecutorLostFailure" in text or "FetchFailed" in text:
         return EngineLost("the executors that worked on a batch were lost")
+    if _DAMAGED in text:
+        return corrupt("a file of a stream has bytes that are not those that were written")
     if _TOO_LARGE in text:
         return ResultTooLarge(
             f"the result is larger than executors may pass to the driver at once ({_TOO_LARGE})",

@@ -41,6 +41,9 @@ class RowStore(Protocol):
     def put(self, name: str, rows: pa.Table) -> str:
         """Writes rows, and returns the URI that Spark reads them from."""
 
+    def copy(self, name: str, folder: Path) -> str:
+        """Copies a folder of Parquet files, and returns the URI that Spark reads them from."""
+
     def uri_of(self, name: str) -> str:
         """Returns the URI that Spark reads rows from."""
 
@@ -77,6 +80,14 @@ class FolderStore:
             raise _lost(self.uri, error) from error
         return self.uri_of(name)
 
+    def copy(self, name: str, folder: Path) -> str:
+        try:
+            shutil.copytree(folder, self._path / name, copy_function=shutil.copyfile)
+        except OSError as error:
+            self.remove(name)
+            raise _lost(self.uri, error) from error
+        return self.uri_of(name)
+
     def uri_of(self, name: str) -> str:
         return f"file://{self._path / name}"  # Hadoop takes a path as it is
 
@@ -104,14 +115,19 @@ class HadoopStore:
         self._spark = spark
 
     def put(self, name: str, rows: pa.Table) -> str:
-        uri = self.uri_of(name)
         with tempfile.TemporaryDirectory(prefix="millpond-") as folder:
-            write_parquet(rows, made := Path(folder, "rows.parquet"))
-            try:
-                files, path_of = hadoop_files(self._spark.sparkContext, uri)
-                files.copyFromLocalFile(True, True, path_of(made.as_uri()), path_of(f"{uri}/rows.parquet"))
-            except Exception as error:
-                raise jvm.lost(error) or _lost(self.uri, error) from error
+            write_parquet(rows, Path(folder, "rows.parquet"))
+            return self.copy(name, Path(folder))
+
+    def copy(self, name: str, folder: Path) -> str:
+        uri = self.uri_of(name)
+        try:
+            files, path_of = hadoop_files(self._spark.sparkContext, uri)
+            for made in folder.rglob("*.parquet"):
+                into = f"{uri}/{made.relative_to(folder)}"
+                files.copyFromLocalFile(False, True, path_of(made.as_uri()), path_of(into))
+        except Exception as error:
+            raise jvm.lost(error) or _lost(self.uri, error) from error
         return uri
 
     def uri_of(self, name: str) -> str:

@@ -26,6 +26,7 @@ from millpond.engine.given import active_kept, is_given
 from millpond.engine.row_store import FolderStore, RowStore, store_of
 from millpond.engine.session import is_local
 from millpond.formats.received import no_rows
+from millpond.records.parquet import have_form
 from millpond.types import quote, type_name
 
 if TYPE_CHECKING:
@@ -50,14 +51,14 @@ class Staged:
     def __init__(self, spark: SparkSession, rows: pa.Table):
         self._remove: Callable[[], object] = lambda: None
         self.bytes = int(rows.nbytes)
-        store = None if rows.num_rows <= _FEW or not _have_form(list(rows.schema)) else _store(spark)
+        store = None if rows.num_rows <= _FEW or not have_form(rows.schema) else _store(spark)
         if store is None:
             self.frame = to_frame(spark, rows)
             return
         name = str(next(_numbers))
         uri = store.put(name, rows)
         self._remove = weakref.finalize(self, store.remove, name)
-        self.frame = spark.read.schema(_columns(rows.schema)).parquet(uri)
+        self.frame = spark.read.schema(columns_of(rows.schema)).parquet(uri)
 
     @property
     def table(self) -> DataFrame:
@@ -103,7 +104,7 @@ def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
     parts = rows.combine_chunks().to_batches(max_chunksize=_rows_of_a_task(spark, rows))
     table = pa.Table.from_batches([_compact(p) for p in parts] or [no_rows(rows.schema)])
     with active_kept(spark):
-        return spark.createDataFrame(table, schema=_columns(rows.schema))
+        return spark.createDataFrame(table, schema=columns_of(rows.schema))
 
 
 def _rows_of_a_task(spark: SparkSession, rows: pa.Table) -> int:
@@ -120,25 +121,6 @@ def _compact(part: pa.RecordBatch) -> pa.RecordBatch:
     return part.take(pa.array(np.arange(part.num_rows)))
 
 
-def _columns(schema: pa.Schema) -> str:
+def columns_of(schema: pa.Schema) -> str:
+    """Returns the columns as Spark's readers take them."""
     return ", ".join(f"{quote(f.name)} {type_name(f.type)}" for f in schema)
-
-
-def _have_form(fields: list[pa.Field]) -> bool:
-    """Returns whether Spark reads all fields from a file: no two names may differ in case alone."""
-    return len({f.name.lower() for f in fields}) == len(fields) and all(_has_form(f.type) for f in fields)
-
-
-def _has_form(dtype: pa.DataType) -> bool:
-    """Returns whether Parquet keeps the type, and Spark reads it as the same."""
-    t = pa.types
-    if t.is_struct(dtype):
-        return dtype.num_fields > 0 and _have_form(list(dtype))
-    if t.is_map(dtype):
-        return _has_form(dtype.key_type) and _has_form(dtype.item_type)
-    if t.is_list(dtype):
-        return _has_form(dtype.value_type)
-    if t.is_timestamp(dtype):
-        return bool(dtype.unit == "us")
-    plain = (t.is_boolean, t.is_signed_integer, t.is_float32, t.is_float64, t.is_decimal128)
-    return any(kind(dtype) for kind in (*plain, t.is_string, t.is_binary, t.is_date32))

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
@@ -42,6 +42,10 @@ class Blob:
     offset: int = 0
 
 
+ReadFile = Callable[[pa.NativeFile, Blob, pa.Schema], pa.RecordBatch | None]
+"""Reads a blob in a file; None if its bytes are not those that were written."""
+
+
 def row_checksum(*values: object) -> int:
     """Returns a checksum over the values of a row."""
     return zlib.crc32(repr(values).encode())
@@ -57,15 +61,16 @@ def encode(table: pa.Table) -> list[Blob]:
     """Encodes the rows in batches of at most 131,072 rows and about 64 MB."""
     if not table.num_rows or not table.num_columns:
         return []
-    rows = PART_ROWS
-    if table.nbytes > _PART_BYTES:
-        rows = max(1, min(rows, table.num_rows * _PART_BYTES // table.nbytes))
-    blobs = []
     if table.column(0).num_chunks > 1:
         table = table.combine_chunks()
-    for batch in table.to_batches(max_chunksize=rows):
-        blobs.append(encoded(batch))
-    return blobs
+    return [encoded(batch) for batch in table.to_batches(max_chunksize=rows_of_a_blob(table))]
+
+
+def rows_of_a_blob(table: pa.Table) -> int:
+    """Returns how many rows of the table are in one blob: at most 131,072, of about 64 MB."""
+    if table.nbytes <= _PART_BYTES:
+        return PART_ROWS
+    return max(1, min(PART_ROWS, int(table.num_rows * _PART_BYTES // table.nbytes)))
 
 
 def encoded(batch: pa.RecordBatch) -> Blob:
@@ -74,40 +79,51 @@ def encoded(batch: pa.RecordBatch) -> Blob:
     return Blob(batch.num_rows, len(data), zlib.crc32(data), data.to_pybytes())
 
 
-def placed(blobs: Sequence[Blob], directory: Path, durable: bool) -> list[Blob]:
-    """Returns the blobs as they are to be stored: small ones in SQLite, large ones in a file, written and synced."""
+def place_rows(table: pa.Table, directory: Path, durable: bool) -> list[Blob]:
+    """Returns rows as they are to be stored: few in SQLite, many in a file, written and synced."""
+    blobs = encode(table)
     if sum(b.length for b in blobs) <= INLINE_BYTES:
-        return list(blobs)
+        return blobs
     return to_file(blobs, directory, durable)
 
 
 def to_file(blobs: Iterable[Blob], directory: Path, durable: bool) -> list[Blob]:
     """Writes the blobs to a new file. It has no effect until a commit names it."""
-    name = f"{uuid.uuid4().hex}.arrow"
     stored, offset = [], 0
+    with new_file(directory, ".arrow", durable) as (name, file):
+        for blob in blobs:
+            assert blob.data is not None
+            file.write(blob.data)
+            stored.append(Blob(blob.rows, blob.length, blob.crc, None, name, offset))
+            padding = -blob.length % _ALIGNED
+            file.write(bytes(padding))
+            offset += blob.length + padding
+    return stored
+
+
+@contextmanager
+def new_file(directory: Path, suffix: str, durable: bool) -> Iterator[tuple[str, BinaryIO]]:
+    """Opens a new file of the journal, and syncs it at the end. Raises StateUnwritable, and removes it, if it cannot
+    be written.
+    """
+    name = f"{uuid.uuid4().hex}{suffix}"
+    path = directory / DATA / name
     try:
-        if not (directory / DATA).exists():
-            (directory / DATA).mkdir(mode=0o700, exist_ok=True)
+        if not path.parent.exists():
+            path.parent.mkdir(mode=0o700, exist_ok=True)
             if durable:
                 sync_directory(directory)
-        with open(directory / DATA / name, "xb") as file:
-            for blob in blobs:
-                assert blob.data is not None
-                file.write(blob.data)
-                stored.append(Blob(blob.rows, blob.length, blob.crc, None, name, offset))
-                padding = -blob.length % _ALIGNED
-                file.write(bytes(padding))
-                offset += blob.length + padding
+        with open(path, "x+b") as file:
+            yield name, file
             file.flush()
             if durable:
                 os.fsync(file.fileno())
         if durable:
-            sync_directory(directory / DATA)
+            sync_directory(path.parent)
     except OSError as e:
         with suppress(OSError):
-            (directory / DATA / name).unlink()
-        raise StateUnwritable(f'"{directory / DATA / name}" cannot be written: {e.strerror or e}') from e
-    return stored
+            path.unlink()
+        raise StateUnwritable(f'"{path}" cannot be written: {e.strerror or e}') from e
 
 
 def remove_files(directory: Path, names: Iterable[str | None]) -> None:
@@ -115,21 +131,21 @@ def remove_files(directory: Path, names: Iterable[str | None]) -> None:
         (directory / DATA / name).unlink(missing_ok=True)
 
 
-def decode(blob: Blob, schema: pa.Schema, directory: Path, what: str) -> pa.RecordBatch:
-    """Decodes the batch, without a copy for one in a file. Raises StateCorrupt, naming ``what``, if a bit of it is
-    wrong.
+def decode(
+    blob: Blob, schema: pa.Schema, directory: Path, what: str, read: ReadFile | None = None
+) -> pa.RecordBatch:
+    """Decodes the batch, without a copy for one in a file of Arrow; ``read`` reads one in another file. Raises
+    StateCorrupt, naming ``what``, if a bit of it is wrong.
     """
     where = f'"{directory / DATA / blob.file}"' if blob.file else "the journal"
     try:
         if blob.file:
             with pa.memory_map(str(directory / DATA / blob.file)) as file:
-                file.seek(blob.offset)
-                data = file.read_buffer(blob.length)
+                batch = (read or _read_arrow)(file, blob, schema)
         else:
-            data = pa.py_buffer(blob.data or b"")
-        if len(data) != blob.length or zlib.crc32(data) != blob.crc:
+            batch = _read(pa.py_buffer(blob.data or b""), blob, schema)
+        if batch is None:
             raise corrupt(f"{what}: the bytes in {where} are not those that were written")
-        batch = pa.ipc.read_record_batch(data, schema)
     except FileNotFoundError:
         raise corrupt(f"{what}: {where} is missing") from None
     except (OSError, pa.ArrowException) as e:
@@ -137,6 +153,17 @@ def decode(blob: Blob, schema: pa.Schema, directory: Path, what: str) -> pa.Reco
     if batch.num_rows != blob.rows:
         raise corrupt(f"{what}: {where} has {batch.num_rows} rows, not {blob.rows}")
     return batch
+
+
+def _read_arrow(file: pa.NativeFile, blob: Blob, schema: pa.Schema) -> pa.RecordBatch | None:
+    file.seek(blob.offset)
+    return _read(file.read_buffer(blob.length), blob, schema)
+
+
+def _read(data: pa.Buffer, blob: Blob, schema: pa.Schema) -> pa.RecordBatch | None:
+    if len(data) != blob.length or zlib.crc32(data) != blob.crc:
+        return None
+    return pa.ipc.read_record_batch(data, schema)
 
 
 def combined(

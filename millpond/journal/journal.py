@@ -16,7 +16,7 @@ import pyarrow as pa
 from millpond import faults
 from millpond.changes import Changes, Position
 from millpond.journal.blob_rows import Rows, Schemas, read_changes, write_changes
-from millpond.journal.blobs import encode, placed, plain, remove_files
+from millpond.journal.blobs import Blob, place_rows, plain, remove_files
 from millpond.journal.catalog import Entry, read_entries, remove_entry, write_entry
 from millpond.journal.commit_cache import NO_WEIGHT, Facts, Weight, read_ledger
 from millpond.journal.compaction import forget_snapshots, prepared_snapshot, sweep, taken_number
@@ -25,7 +25,11 @@ from millpond.journal.requests import Receipt, Request
 from millpond.journal.responses import Answer, read_answer
 from millpond.journal.revision import Revision, revise
 from millpond.journal.roll import trim
+from millpond.journal.segment_files import place_segments
 from millpond.journal.writer import Writer
+
+Place = Callable[[pa.Table, Path, bool], list[Blob]]
+"""Returns rows as they are to be stored."""
 
 
 class Journal:
@@ -69,7 +73,7 @@ class Journal:
                     request.changes[name.lower()] = self._prepared_changes(change)
             for stream, rows in (sent or {}).items():
                 if rows.num_rows:
-                    request.sent[stream.lower()] = self._prepared(rows)
+                    request.sent[stream.lower()] = self._prepared(rows, place_segments)
             faults.reach("journal: prepared")
             number = self._writer.submit(request)
         except Exception:
@@ -83,9 +87,9 @@ class Journal:
         """Returns the number of a commit that has nothing to write."""
         return self._writer.number()
 
-    def _prepared(self, rows: pa.Table) -> Rows:
+    def _prepared(self, rows: pa.Table, place: Place = place_rows) -> Rows:
         rows = plain(rows)
-        blobs = placed(encode(rows), self._directory, self.durable)
+        blobs = place(rows, self._directory, self.durable)
         return Rows(rows.schema.serialize().to_pybytes(), tuple(blobs))
 
     def _prepared_changes(self, change: Changes) -> tuple[Rows, bool]:

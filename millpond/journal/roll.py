@@ -16,7 +16,8 @@ from millpond.journal.blob_rows import (
     remove_rows,
     write_segments,
 )
-from millpond.journal.blobs import PART_ROWS, decode, encode, to_file
+from millpond.journal.blobs import PART_ROWS, Blob, decode
+from millpond.journal.segment_files import write_runs
 
 ROLL_BYTES = 1 << 23
 _RUN_SECONDS = 60.0
@@ -35,19 +36,22 @@ def roll(
     if bounds[0] is None:
         return
     small = [s for s in read_segments(connection, stream, *bounds) if s.blob.file is None]
-    runs = []
-    for run in _runs(small):
-        schema = schemas.read(connection, run[0].schema)
-        batches = [decode(s.blob, schema, directory, f'stream "{stream}", row {s.first}') for s in run]
-        runs.append((run, encode(pa.Table.from_batches(batches))))
-    placed = iter(to_file((blob for _, blobs in runs for blob in blobs), directory, durable))
+    rolled: list[tuple[list[Segment], Blob]] = []
+    for runs in _files(_runs(small)):
+        schema = schemas.read(connection, runs[0][0].schema)
+        tables = [
+            pa.Table.from_batches(
+                [decode(s.blob, schema, directory, f'stream "{stream}", row {s.first}') for s in run]
+            )
+            for run in runs
+        ]
+        rolled += zip(runs, write_runs(tables, directory, durable), strict=True)
     connection.executemany(
         "DELETE FROM segments WHERE name = ? AND first = ?", [(stream, s.first) for s in small]
     )
-    for run, blobs in runs:
-        rows = Rows(b"", tuple(next(placed) for _ in blobs))
+    for run, blob in rolled:
         # The newest time of the run: no row of it expires too early.
-        write_segments(connection, stream, run[0].first, run[-1].sent, rows, run[0].schema)
+        write_segments(connection, stream, run[0].first, run[-1].sent, Rows(b"", (blob,)), run[0].schema)
 
 
 def _runs(segments: list[Segment]) -> Iterator[list[Segment]]:
@@ -67,6 +71,18 @@ def _runs(segments: list[Segment]) -> Iterator[list[Segment]]:
         count += segment.blob.rows
     if run:
         yield run
+
+
+def _files(runs: Iterator[list[Segment]]) -> Iterator[list[list[Segment]]]:
+    """Groups runs that may be in one file: consecutive rows with one schema."""
+    file: list[list[Segment]] = []
+    for run in runs:
+        if file and (file[-1][-1].end != run[0].first or file[-1][0].schema != run[0].schema):
+            yield file
+            file = []
+        file.append(run)
+    if file:
+        yield file
 
 
 def trim(connection: sqlite3.Connection, stream: str, before: int) -> list[str]:

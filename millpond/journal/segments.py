@@ -18,8 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.journal.blob_rows import IN_RANGE, Schemas, Segment, read_segments
-from millpond.journal.blobs import PART_ROWS, combined, decode
+from millpond.journal.blobs import PART_ROWS, combined
 from millpond.journal.database import guarded, open_to_read
+from millpond.journal.segment_files import decode_segment
 
 SEQ = "_seq"
 _INLINE_ROWS = 20_000
@@ -64,6 +65,18 @@ def stream_start(path: str | os.PathLike[str], stream: str) -> int:
             return int(row[0])
         row = connection.execute("SELECT next FROM streams WHERE name = ?", (name,)).fetchone()
         return int(row[0]) if row else 0
+
+
+def file_start(path: str | os.PathLike[str], stream: str, after: int, up_to: int) -> int | None:
+    """Returns the last row after one and up to another with which a file begins."""
+    directory = Path(path)
+    with guarded(directory), closing(open_to_read(directory)) as connection:
+        row = connection.execute(
+            "SELECT MAX(first) FROM segments WHERE name = ? AND first > ? AND first <= ?"
+            " AND file IS NOT NULL AND offset = 0",
+            (stream.lower(), after, up_to),
+        ).fetchone()
+    return None if row[0] is None else int(row[0])
 
 
 def parts(path: str | os.PathLike[str], stream: str, start: int, end: int) -> list[Part]:
@@ -137,6 +150,6 @@ def _batches(part: Part) -> Iterator[tuple[Segment, pa.RecordBatch]]:
 def _cut(part: Part, segment: Segment, schema: pa.Schema) -> pa.RecordBatch:
     """Returns the rows of the segment that are in the part."""
     what = f'stream "{part.stream}", row {segment.first}'
-    batch = decode(segment.blob, schema, Path(part.path), what)
+    batch = decode_segment(segment.blob, schema, Path(part.path), what)
     skip = max(0, part.start - segment.first)
     return batch.slice(skip, min(segment.end, part.end) - segment.first - skip)

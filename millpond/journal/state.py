@@ -1,6 +1,6 @@
 """Manages the state directory: its owner, its format, and who may write to it.
 
-    format        "millpond 1"
+    format        "millpond 2"
     identity      which directory it is, for databases that store positions of several
     lock          flock, exclusive while an app runs, shared while others read; the writer's process id
     journal.db    the journal, and the files next to it; data/ contains the files that it names
@@ -23,7 +23,9 @@ from typing import Self
 
 from millpond.errors import StateCorrupt, StateForeign, StateLocked, StateUnwritable
 
-FORMAT = "millpond 1\n"
+FORMAT = "millpond 2\n"
+_EARLIER = "millpond 1\n"
+"""The format before streams had Parquet files. It is read, and becomes the newer one with the first app that writes."""
 
 
 class StateDirectory:
@@ -105,7 +107,10 @@ class StateDirectory:
             self.path.chmod(0o700)
             self._write_once(file, FORMAT)
         found = file.read_text(errors="replace")
-        if found != FORMAT:
+        if found == _EARLIER:
+            if not self.read_only:
+                self._write_once(file, FORMAT)
+        elif found != FORMAT:
             raise StateForeign(
                 f'the state directory "{self.path}" has the format "{found.strip()[:40]}",'
                 f' not "{FORMAT.strip()}"',

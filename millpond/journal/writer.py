@@ -31,6 +31,7 @@ from millpond.journal.database import (
     sync_log,
 )
 from millpond.journal.late import LateSync
+from millpond.journal.pinned import remove_pins
 from millpond.journal.read_only import inspect, remove_copies
 from millpond.journal.requests import GroupCommit, Request
 from millpond.journal.responses import write_answer
@@ -76,6 +77,7 @@ class Writer:
                 self._mark.check(self.facts.revision)
                 if not read_only:
                     remove_copies(directory)
+                    remove_pins(directory)
                     self._remove_unnamed_files()
                     single_change.set_up(self._connection)
                     if durable:

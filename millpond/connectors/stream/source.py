@@ -12,11 +12,16 @@ import pyarrow as pa
 
 from millpond.changes import Offset
 from millpond.connectors.abilities import Follows, Steps
+from millpond.connectors.pinned_files import Pins
 from millpond.connectors.source import SEQ, Split
 from millpond.errors import InvalidOption
-from millpond.journal.segments import Part, parts, read_part, stream_end, stream_start
+from millpond.journal.pinned import Pinned, pin
+from millpond.journal.segments import Part, file_start, parts, read_part, stream_end, stream_start
 from millpond.options import Option
 from millpond.types import Schema
+
+_MANY = 20_000
+"""Rows of a range that is cut between files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,7 @@ def stream_uri(state: Path | str, name: str) -> str:
     return f"stream://{quote(str(Path(state).absolute()))}?name={quote(name, safe='')}"
 
 
-class StreamSource(Follows, Steps):
+class StreamSource(Follows, Steps, Pins):
     """Reads rows of an embedded stream, from its earliest stored row on, or only later rows."""
 
     kind: ClassVar[str] = "stream"
@@ -70,19 +75,27 @@ class StreamSource(Follows, Steps):
         """Returns the splits. With 'start' = 'latest' there is nothing between None and the first offset."""
         if start is None and self.values["start"] == "latest":
             return []
-        first = start["seq"] if start else 0
-        if first >= end["seq"]:
+        return self._splits(start["seq"] if start else 0, end["seq"])
+
+    def _splits(self, first: int, end: int) -> list[Split]:
+        if first >= end:
             return []
-        return [
-            StreamSplit(part.rows, part.size, part) for part in parts(self.path, self.name, first, end["seq"])
-        ]
+        return [StreamSplit(part.rows, part.size, part) for part in parts(self.path, self.name, first, end)]
+
+    def pin(self, start: Offset | None, end: Offset) -> tuple[Pinned, list[Split]]:
+        first = start["seq"] if start else end["seq"] if self.values["start"] == "latest" else 0
+        files = pin(self.path, self.name, first, end["seq"], self._columns.arrow())
+        return files, [split for a, b in files.rest for split in self._splits(a, b)]
 
     def clip(self, start: Offset | None, end: Offset, rows: int) -> Offset:
-        """Cuts a range. Rows that are no longer stored are skipped at once."""
+        """Cuts a range, between two files if there are some. Rows that are no longer stored are skipped at once."""
         if start is None and self.values["start"] == "latest":
             return end
         first = max(start["seq"] if start else 0, stream_start(self.path, self.name))
-        return {"seq": min(end["seq"], first + rows)}
+        cut = min(end["seq"], first + rows)
+        if rows >= _MANY and cut < end["seq"]:
+            cut = file_start(self.path, self.name, first + rows // 2, cut) or cut
+        return {"seq": cut}
 
     def reached(self, at: Offset | None, end: Offset) -> bool:
         return (at["seq"] if at else 0) >= int(end["seq"])
