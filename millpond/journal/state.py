@@ -4,6 +4,7 @@
     identity      which directory it is, for databases that store positions of several
     lock          flock, exclusive while an app runs, shared while others read; the writer's process id
     journal.db    the journal, and the files next to it; data/ contains the files that it names
+    pinned/       links to files that Spark reads
 
 The lock is the operating system's and ends with the process, however that ends.
 """
