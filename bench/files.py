@@ -1,4 +1,4 @@
-"""Loading files: 1,000,000 rows of CSV and of JSON lines into a table, beside DuckDB, Polars and plain Spark on the
+"""Loading files: 1,000,000 rows of CSV, JSON lines and Parquet into a table, beside DuckDB, Polars and plain Spark on the
 same files, and the memory that a file of 2 GB takes on its way into an aggregate and into a table of SQLite."""
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ def run() -> Iterator[Figure]:
                 lines.write(
                     f'{{"id": {i}, "k": {i % 1000}, "v": {i * 0.5}, "name": "name of number {i % 5000}"}}\n'
                 )
+        files["Parquet"] = home / "rows.parquet"
+        polars.read_csv(files["CSV"]).write_parquet(files["Parquet"], row_group_size=131_072)
         for kind, path in files.items():
             here, there = _rate(path, "process"), _rate(path, "spark")
             for name, peer in _peers(kind, path).items():
@@ -84,6 +86,14 @@ def _peers(kind: str, path: Path) -> dict[str, Callable[[], object]]:
             ),
             "Polars": lambda: polars.read_csv(path),
             "Spark to Arrow": lambda: spark.read.csv(str(path), header=True, inferSchema=True).toArrow(),
+        }
+    if kind == "Parquet":
+        return {
+            "DuckDB table": lambda: duckdb.connect().execute(
+                f"CREATE TABLE t AS SELECT * FROM read_parquet('{path}')"
+            ),
+            "Polars": lambda: polars.read_parquet(path),
+            "Spark to Arrow": lambda: spark.read.parquet(str(path)).toArrow(),
         }
     return {
         "DuckDB table": lambda: duckdb.connect().execute(

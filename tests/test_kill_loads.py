@@ -14,10 +14,13 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from millpond import App, Error, faults
 from millpond.engine_rule import Engine
+from millpond.formats import parquet
 from millpond.loading import chunks, large_reads
 from millpond.testing.faults import failing, killing
 from tests.servers import Servers
@@ -43,7 +46,7 @@ Kill = tuple[str, int]
 
 
 def work(text: str, state: str, engine: Engine, point: str, visit: str) -> None:
-    chunks.CHUNK = large_reads.GROUP_ROWS = CHUNK
+    chunks.CHUNK = large_reads.GROUP_ROWS = parquet.ROWS_PER_PIECE = CHUNK
     with (
         killing(point, visit=int(visit)) if point else nullcontext(),
         App(text, state=state, engine=engine, _direct=True) as app,
@@ -144,6 +147,26 @@ def test_kills_of_tables_over_files_that_executors_read(tmp_path: Path) -> None:
     write(files / "7.jsonl", range(600, 700))
     (files / "1.jsonl").unlink()
     write(files / "1.jsonl", range(100, 150), by=5)
+    apps.kill(("load: compared", 2))
+    check_files(apps, 650)
+
+
+def write_rows(path: Path, numbers: range, by: int = 7) -> None:
+    rows = pa.table({"id": numbers, "v": [i % by for i in numbers]})
+    pq.write_table(rows, path, row_group_size=CHUNK)
+
+
+def test_kills_of_tables_over_files_that_spark_s_own_reader_reads(tmp_path: Path) -> None:
+    """Chunks are some row groups of a file: those before a kill are not read again, and all others are."""
+    files = tmp_path / "files"
+    files.mkdir()
+    write_rows(files / "a.parquet", range(450))
+    write_rows(files / "b.parquet", range(450, 600))
+    apps = Apps(FILES.format(files).replace("*.jsonl", "*.parquet"), tmp_path, engine="spark")
+    apps.kill(("load: chunk committed", 3), ("load: chunk read", 5), ("load: chunk committed", 4))
+    check_files(apps, 600)
+    write_rows(files / "c.parquet", range(600, 700))
+    write_rows(files / "a.parquet", range(50, 450), by=5)
     apps.kill(("load: compared", 2))
     check_files(apps, 650)
 

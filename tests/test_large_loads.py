@@ -244,6 +244,14 @@ def test_explain_says_who_reads(tmp_path: Path, spark: SparkSession) -> None:
         assert said in lines(app, "SELECT COUNT(*) AS n FROM {}")
         ordered = "read: in process, as the result depends on the order of the rows"
         assert ordered in lines(app, "SELECT first(id) AS n FROM {}")
+        by_spark = f"Spark reads file://{tmp_path}/a.parquet by Spark's own reader"
+        assert by_spark in lines(app, "SELECT COUNT(*) AS n FROM {}")
+        (tmp_path / "b.csv").write_text("id\n1\n")
+        told = app.sql(f"EXPLAIN CREATE TABLE t AS SELECT * FROM file://{tmp_path}/b.csv")
+        assert f"Spark reads file://{tmp_path}/b.csv by our reader, in Python (it is csv)" in [
+            str(r["plan"]) for r in told.rows()
+        ]
+        assert by_spark not in lines(app, "SELECT id FROM {}", "WITH ('engine' = 'process')")
         said = "read and evaluated: in process (engine = process)"
         assert said in lines(app, "SELECT id FROM {}", "WITH ('engine' = 'process')")
         insert = f"EXPLAIN INSERT INTO c SELECT id FROM file://{tmp_path}/a.parquet WITH ('engine' = 'spark')"

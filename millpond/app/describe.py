@@ -11,6 +11,7 @@ import pyarrow as pa
 from millpond.app.health import TableHealth
 from millpond.app.saved import SavedStatements
 from millpond.connectors import abilities
+from millpond.connectors.spark_ranges import reader_of
 from millpond.engine_rule import ENGINES, Engine
 from millpond.errors import without_passwords
 from millpond.extensions import offered
@@ -221,19 +222,25 @@ class Descriptions:
         ]
         return pa.table({"statement": texts})
 
-    def _asked(self, checked: Checked) -> dict[str, str]:
-        """Returns the SQL that databases receive for the inputs of a query, by view."""
+    def _asked(self, checked: Checked) -> tuple[dict[str, str], dict[str, str]]:
+        """Returns the SQL that databases receive for the inputs of a query, by view, and who reads files on
+        executors.
+        """
+        asked: dict[str, str] = {}
+        readers: dict[str, str] = {}
         if not isinstance(checked, CheckedQuery):
-            return {}
+            return asked, readers
         self.sources.values.update(checked.source_options)
-        found = {}
         for i in checked.resolved.inputs:
-            if i.relation.kind == "source" and not i.relation.running:
-                source = self.sources.open(i.relation)
-                sent = abilities.sent(abilities.narrowed(source, need_of(checked.resolved, i)))
-                if sent is not None:
-                    found[i.view] = sent
-        return found
+            if i.relation.kind != "source" or i.relation.running:
+                continue
+            need = need_of(checked.resolved, i)
+            source = abilities.narrowed(self.sources.open(i.relation), need)
+            if (sent := abilities.sent(source)) is not None:
+                asked[i.view] = sent
+            if i.relation.spreads and (reader := reader_of(source, need.columns)) is not None:
+                readers[i.view] = reader
+        return asked, readers
 
     def explain(self, checked: CheckedExplain) -> pa.Table:
         """Returns the plan in the requested form."""
@@ -252,7 +259,8 @@ class Descriptions:
     def plan_lines(self, planned: Planned, way: Way | None = None) -> list[str]:
         """Returns the plan of a statement in words; ``way`` is that of the cached plan that runs it, if any."""
         ways = self.evaluator if way is None else _Cached(way)
-        return explain_plan(planned, ways, self._asked(planned.checked), engine=self.engine)
+        asked, readers = self._asked(planned.checked)
+        return explain_plan(planned, ways, asked, readers, engine=self.engine)
 
     def way_of(self, statement: Statement) -> Way | None:
         """Returns which engine runs a statement that has a plan: the one that App.sql uses for its text."""

@@ -226,3 +226,85 @@ class MemoryStream:
 
     def add(self, text: str) -> None:
         self._stream.addData(self._java.PythonUtils.toSeq([text]).toList())
+
+
+class ParquetScan:
+    """Reads byte ranges of Parquet files by Spark's own reader. Its public API reads whole files only, leaves out those
+    whose names begin with _ or a dot, and takes some letters of a name for patterns.
+    """
+
+    ROW = "_tmp_metadata_row_index"
+    """The column that Spark's reader fills with the place of a row in its file."""
+    FILE = "_tmp_file_number"
+    """The column with the number of a file."""
+
+    def __init__(self, session: SparkSession, options: dict[str, str]):
+        self._session = session
+        self._java = java_of(session.sparkContext)
+        self._options = self._java.PythonUtils.toScalaMap(options)
+        self._settings = java_session(session).sessionState().newHadoopConfWithOptions(self._options)
+        self._nothing = self._java.PythonUtils.toSeq([]).toList()
+
+    def rows_in(self, path: str, begin: int, end: int) -> tuple[int, range]:
+        """Returns how many row groups of a file Spark reads in some bytes, and which rows of the file they have."""
+        parquet, hadoop = self._java.org.apache.parquet, self._java.org.apache.hadoop
+        only = parquet.format.converter.ParquetMetadataConverter.range(begin, end)
+        found = parquet.hadoop.ParquetFileReader.readFooter(
+            self._settings, hadoop.fs.Path(f"file://{path}"), only
+        )
+        blocks = found.getBlocks()
+        count = blocks.size()
+        if not count:
+            return 0, range(0)
+        first, last = blocks.get(0), blocks.get(count - 1)
+        return count, range(first.getRowIndexOffset(), last.getRowIndexOffset() + last.getRowCount())
+
+    def frame(self, columns: str, tasks: list[list[tuple[str, int, int, int, int]]]) -> DataFrame:
+        """Returns these columns of what each task reads, and ``ROW`` and ``FILE``. Of a file are given: its path, its
+        size, the range, and the number for ``FILE``.
+        """
+        from pyspark.sql import DataFrame
+
+        java, session = self._java, java_session(self._session)
+        spark, types = java.org.apache.spark.sql, java.org.apache.spark.sql.types.StructType
+        files, row = spark.execution.datasources, f"`{self.ROW}` BIGINT"
+        own = ", ".join(filter(None, (columns, row)))
+        read = files.parquet.ParquetFileFormat().buildReaderWithPartitionValues(
+            session,
+            types.fromDDL(columns) if columns else types(),
+            types.fromDDL(f"{self.FILE} BIGINT"),
+            types.fromDDL(own),
+            self._nothing,
+            self._options,
+            self._settings,
+        )
+        made = [files.FilePartition(n, self._files(task)) for n, task in enumerate(tasks)]
+        every = types.fromDDL(f"{own}, {self.FILE} BIGINT")
+        rows = files.FileScanRDD(
+            session,
+            read,
+            java.PythonUtils.toSeq(made).toList(),
+            every,
+            self._nothing,
+            java.PythonUtils.toScalaMap({}),
+            spark.catalyst.FileSourceOptions(self._options),
+        )
+        return DataFrame(session.internalCreateDataFrame(rows, every, False), self._session)
+
+    def _files(self, task: list[tuple[str, int, int, int, int]]) -> Any:
+        java = self._java
+        kind, row = java.org.apache.spark.sql.execution.datasources.PartitionedFile, self._constant
+        nowhere, nothing = gateway().new_array(java.java.lang.String, 0), java.PythonUtils.toScalaMap({})
+        made = gateway().new_array(kind, len(task))
+        for n, (path, size, begin, end, number) in enumerate(task):
+            at = java.org.apache.spark.paths.SparkPath.fromPath(
+                java.org.apache.hadoop.fs.Path(f"file://{path}")
+            )
+            made[n] = kind(row(number), at, begin, end - begin, nowhere, 0, size, nothing)
+        return made
+
+    def _constant(self, number: int) -> Any:
+        """Returns a row with one number, as Spark keeps rows."""
+        row = self._java.org.apache.spark.sql.catalyst.expressions.GenericInternalRow(1)
+        row.setLong(0, number)
+        return row

@@ -16,6 +16,7 @@ from millpond.engine.failures import explain
 from millpond.engine.functions import register
 from millpond.engine.jobs import named, working_for
 from millpond.engine.local_stage import Tables
+from millpond.engine.native_parquet import is_of_the_reader
 from millpond.engine.spark_stage import SparkStage
 from millpond.engine.split_reader import SplitRead
 from millpond.engine.staged import BROADCAST, Staged
@@ -34,6 +35,10 @@ class Found(NamedTuple):
     rejected: pa.Table
 
 
+Given = tuple[Source, Sequence[Split], Sequence[str] | None]
+"""What to read of a source, and which columns of it; None for all."""
+
+
 class LoadStage:
     """Evaluates the query of one statement, ``name``, again and again, by one thread at a time."""
 
@@ -47,34 +52,26 @@ class LoadStage:
     def chunk(self, plan: BatchPlan, source: Source, splits: Sequence[Split], tables: Tables) -> Found:
         """Returns the result of a query over some rows of its source, in their order and with ``_seq``."""
         stage = self._stages.setdefault(plan.sql, SparkStage(plan, self._clock))
-        with working_for(self._name), named(spark := self._sessions.session()):
-            read = SplitRead(spark, source, splits, sifts=self._sifts)
-            try:
-                rows = stage.run(read.frame, tables, rows=read.about, numbered=True)
-                return Found(rows, read.rejected())
-            except Exception as error:
-                raise explain(error) from error
+
+        def work(spark: SparkSession, reads: Mapping[str, SplitRead]) -> Found:
+            read = reads[plan.stream.view]
+            found = stage.run(read.frame, tables, rows=read.about, cheap=read.is_native, numbered=True)
+            return Found(found, read.rejected())
+
+        return self._run(work, {plan.stream.view: (source, splits, plan.columns)})
 
     def rows(self, source: Source, splits: Sequence[Split], names: Sequence[str]) -> Found:
         """Returns these columns of a source as they are, in the order of the rows and with ``_seq``."""
-        with working_for(self._name), named(spark := self._sessions.session()):
-            try:
-                return Found(*SplitRead(spark, source, splits, sifts=self._sifts).collected(names))
-            except Exception as error:
-                raise explain(error) from error
+        return self._run(lambda _, reads: Found(*reads[""].collected()), {"": (source, splits, names)})
 
-    def whole(
-        self,
-        sql: str,
-        sources: Mapping[str, tuple[Source, Sequence[Split]]],
-        tables: Mapping[str, pa.Table],
-    ) -> Found:
+    def whole(self, sql: str, sources: Mapping[str, Given], tables: Mapping[str, pa.Table]) -> Found:
         """Returns the result of a query over all rows of its sources, which are given by view, as the tables are."""
-        sql, rejected, staged = at_time(sql, self._clock), [none_rejected()], list[Staged]()
+        sql = at_time(sql, self._clock)
         steps.run_by("spark")
-        with working_for(self._name), named(spark := self._sessions.session()):
+
+        def work(spark: SparkSession, reads: Mapping[str, SplitRead]) -> Found:
+            staged, rejected = list[Staged](), [none_rejected()]
             try:
-                reads = {v: SplitRead(spark, *given, sifts=self._sifts) for v, given in sources.items()}
                 for view, read in reads.items():
                     # Spark does not know how large it is, and would copy it to every task.
                     frame = read.frame.hint("merge") if read.size > BROADCAST else read.frame
@@ -85,9 +82,35 @@ class LoadStage:
                 register(spark, sql)
                 found = collect(spark.sql(sql))
                 rejected += [read.rejected() for read in reads.values()]
-            except Exception as error:
-                raise explain(error) from error
             finally:
                 for rows_of_table in staged:
                     rows_of_table.close()
-        return Found(found, pa.concat_tables(rejected))
+            return Found(found, pa.concat_tables(rejected))
+
+        return self._run(work, sources)
+
+    def _run(
+        self,
+        work: Callable[[SparkSession, Mapping[str, SplitRead]], Found],
+        sources: Mapping[str, Given],
+        *,
+        native: bool = True,
+    ) -> Found:
+        """Runs work on what is read of the sources: by Spark's own reader, where that may be; if it fails, again by
+        ours, which says what is wrong.
+        """
+        with working_for(self._name), named(spark := self._sessions.session()):
+            reads = {}
+            try:
+                reads = {
+                    view: SplitRead(spark, *given, sifts=self._sifts, native=native)
+                    for view, given in sources.items()
+                }
+                found = work(spark, reads)
+                for read in reads.values():
+                    read.check_unchanged()
+                return found
+            except Exception as error:
+                if not any(read.is_native for read in reads.values()) or not is_of_the_reader(error):
+                    raise explain(error) from error
+        return self._run(work, sources, native=False)

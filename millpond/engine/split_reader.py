@@ -1,12 +1,14 @@
 """Reads splits of a source on Spark's executors, for loads.
 
-The rows are a frame, or, if nothing is to be evaluated, come to the driver as Arrow, past Spark's own rows. Of a frame
-each task reports, by an accumulator, how many records it could not read: if there are some, or
-if a task was not run to its end, a second job collects these from the splits that they are in.
+Parquet files are read by Spark's own reader, where its values are known to be ours; everything else by our reader, in
+Python. Its rows are a frame, or, if nothing is to be evaluated, come to the driver as Arrow, past Spark's own. Of a
+frame each task reports, by an accumulator, how many records it could not read: if there are some, or if a task was not
+run to its end, a second job collects these from the splits that they are in.
 """
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -16,9 +18,14 @@ import pyarrow as pa
 
 from millpond.connectors import abilities
 from millpond.connectors.source import BYTES_OF_A_ROW, SEQ, Source, Split
+from millpond.connectors.spark_ranges import check_unchanged, ranges_of
 from millpond.connectors.splits import neighbours
 from millpond.engine.collect import collect
+from millpond.engine.local_stage import in_order
+from millpond.engine.native_parquet import native_frame
 from millpond.engine.task_reports import new_number, reports_of, taken
+from millpond.errors import Error
+from millpond.formats.parquet_footers import Differs
 from millpond.formats.received import none_rejected
 from millpond.types import Schema, quote
 
@@ -26,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
+log = logging.getLogger("millpond")
 TASK_BYTES = 8 << 20
 """Bytes of files that one task reads: a larger split of text is divided, small ones are read together."""
 
@@ -93,9 +101,20 @@ def _numbers_in(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
 
 
 class SplitRead:
-    """Reads splits of a source once, on executors. With ``sifts`` records that cannot be read become error records."""
+    """Reads splits of a source once, on executors. With ``sifts`` records that cannot be read become error records.
+    ``columns`` are those that are needed, if not all are. With ``native`` Spark's own reader may be used.
+    """
 
-    def __init__(self, spark: SparkSession, source: Source, splits: Sequence[Split], *, sifts: bool):
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: Source,
+        splits: Sequence[Split],
+        columns: Sequence[str] | None = None,
+        *,
+        sifts: bool,
+        native: bool,
+    ):
         self._spark = spark
         self._source: Source = pickle.loads(pickle.dumps(source))  # it may have other columns later
         self._splits = splits
@@ -103,6 +122,29 @@ class SplitRead:
         self._number = new_number()
         pieces = [(place, piece) for place, split in enumerate(splits) for piece in _divided(source, split)]
         self._tasks = together(pieces)
+        names = None if columns is None else {name.lower() for name in columns}
+        self._columns = Schema(tuple(c for c in source.schema() if names is None or c.name.lower() in names))
+        self._native = self._by_spark() if native and pieces else None
+
+    def _by_spark(self) -> DataFrame | None:
+        """Returns the rows as Spark's own reader reads them; None if they may be others than ours."""
+        try:
+            found = iter(ranges_of(self._source, self._splits, self._columns.names))
+            tasks = [[next(found) for _ in task] for task in together(list(enumerate(self._splits)))]
+            return native_frame(self._spark, self._columns, tasks)
+        except (Differs, Error) as error:
+            log.debug("%s is not read by Spark's own reader: %s", self._source.uri, error)
+            return None
+
+    @property
+    def is_native(self) -> bool:
+        """Returns whether Spark's own reader reads."""
+        return self._native is not None
+
+    def check_unchanged(self) -> None:
+        """Raises SourceChanged if what Spark's own reader has read changed meanwhile. Ours looks itself."""
+        if self.is_native:
+            check_unchanged(self._source, self._splits)
 
     def _reader(self, tasks: Sequence[Sequence[Split]]) -> SplitReader:
         reports = reports_of(self._spark)
@@ -129,18 +171,21 @@ class SplitRead:
     @cached_property
     def frame(self) -> DataFrame:
         """Returns the rows with ``_seq``."""
+        if self._native is not None:
+            return self._native
         columns = f"{self._source.schema().ddl()}, {quote(SEQ)} BIGINT"
         if not self._tasks:
             return self._spark.createDataFrame([], columns)
         return self._numbers(len(self._tasks)).mapInArrow(self._reader(self._pieces).rows, columns)
 
-    def collected(self, names: Sequence[str]) -> tuple[pa.Table, pa.Table]:
-        """Returns these columns of the rows, and ``_seq``, in order, and the records that could not be read."""
+    def collected(self) -> tuple[pa.Table, pa.Table]:
+        """Returns the needed columns of the rows, and ``_seq``, in order, and the records that could not be read."""
+        if self._native is not None:
+            return in_order(collect(self._native), numbered=True), none_rejected()
         count = len(self._tasks)
         reader = self._reader(self._pieces)
         tasks = self._spark.sparkContext.parallelize(range(count), max(count, 1))
-        columns = [f for f in self._source.schema().arrow() if f.name in names]
-        schema = pa.schema([*columns, pa.field(SEQ, pa.int64())])
+        schema = pa.schema([*self._columns.arrow(), pa.field(SEQ, pa.int64())])
         found = tasks.mapPartitions(partial(reader.packed, schema=schema)).collect()
         rows = [pa.ipc.open_stream(data).read_all() for data, _ in found]
         rejected = self._rejected_of({n: bad for n, (_, bad) in enumerate(found)})
@@ -148,6 +193,8 @@ class SplitRead:
 
     def rejected(self) -> pa.Table:
         """Returns the records that could not be read, in order. Called after the rows of the frame were read."""
+        if self._native is not None:
+            return none_rejected()
         return self._rejected_of(taken(reports_of(self._spark), self._number))
 
     def _rejected_of(self, reported: Mapping[int, int]) -> pa.Table:

@@ -7,7 +7,7 @@ the suffix of a file, without ``.gz`` or ``.zst``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,6 +17,7 @@ import pyarrow as pa
 from millpond.errors import BadData, NotSupported, UnknownName, did_you_mean
 from millpond.extensions import classes_in, offered, offered_class, offered_classes
 from millpond.formats.merge import is_numeric, merge_types
+from millpond.formats.parquet_footers import Differs
 from millpond.formats.received import Part, Received, RejectedRecord, no_rows
 from millpond.formats.text import guess
 from millpond.types import Schema, type_name
@@ -101,6 +102,12 @@ class Format(ABC):
     def divided(self, path: str, piece: Piece, size: int) -> list[Piece]:
         """Returns a piece in parts of about so many bytes, in order, if that is possible."""
         return [piece]
+
+    def bytes_for_spark(self, path: str, columns: pa.Schema, pieces: Sequence[Piece]) -> list[range]:
+        """Returns the bytes of pieces, if Spark's own reader of Parquet returns these columns of the file as
+        ``receive`` does. Raises Differs if that is not known.
+        """
+        raise Differs(f"it is {self.name}")
 
     @abstractmethod
     def parts(self, path: str, schema: Schema, piece: Piece, *, declared: bool) -> Iterator[Part]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -11,11 +11,14 @@ import pyarrow as pa
 
 from millpond.errors import BadData
 from millpond.formats.base import Format, Piece
+from millpond.formats.parquet_footers import Differs, check_columns, starts_of
 from millpond.formats.received import Part, RejectedRecord, bad_places, no_rows
 from millpond.types import TIMESTAMP, Column, Schema, normal, type_name
 
 ROWS_PER_PIECE = 128 * 1024
 ROWS_PER_BATCH = 64 * 1024
+END = 1 << 62
+"""A byte after the end of every file."""
 
 
 class Parquet(Format):
@@ -47,6 +50,16 @@ class Parquet(Format):
                 found.append(Piece(first, rows, tuple(groups)))
                 first, rows, groups = first + rows, 0, []
         return found
+
+    def bytes_for_spark(self, path: str, columns: pa.Schema, pieces: Sequence[Piece]) -> list[range]:
+        """The first row groups of a file begin with it, the last ones have no end."""
+        with self._open(path) as file:
+            check_columns(file, columns)
+            begins = [0, *starts_of(file)[1:], END]
+        found = [(piece.groups[0], piece.groups[-1]) for piece in pieces if piece.groups]
+        if len(found) != len(pieces):
+            raise Differs("its row groups are not known")
+        return [range(begins[first], begins[last + 1]) for first, last in found]
 
     def _sizes(self, path: str) -> list[int]:
         with self._open(path) as file:

@@ -21,6 +21,7 @@ from millpond.plan.load import with_seq
 from millpond.plan.pipeline import plan_batch
 from millpond.plan.plans import LoadPlan
 from millpond.query.evaluate import Evaluator
+from millpond.sql.pushdown import need_of
 from millpond.sql.render import spark
 from millpond.sql.resolve import Input
 from millpond.sql.table_copies import copied
@@ -194,7 +195,8 @@ class Evaluation:
         given = {view: source.schema().arrow().empty_table() for view, source in sources.items()}
         inputs = self._inputs.read(query, self._snapshots(), sources=given)
         tables = {view: rows for view, rows in inputs.items() if view not in sources}
-        reads = {view: (source, splits[view]) for view, source in sources.items()}
+        needed = {i.view: need_of(query, i).columns for i in query.inputs}
+        reads = {view: (source, splits[view], needed[view]) for view, source in sources.items()}
         rows, rejected = self._stage.whole(spark.render(query.expression), reads, tables)
         return Answer(
             rows.rename_columns(list(query.schema.names)).cast(query.schema.arrow()), rejected, 0, 0

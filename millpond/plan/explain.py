@@ -53,10 +53,15 @@ class Ways(Protocol):
 
 
 def explain_plan(
-    planned: Planned, ways: Ways, asked: Mapping[str, str] | None = None, *, engine: Engine = "auto"
+    planned: Planned,
+    ways: Ways,
+    asked: Mapping[str, str] | None = None,
+    readers: Mapping[str, str] | None = None,
+    *,
+    engine: Engine = "auto",
 ) -> list[str]:
     """Returns the lines of EXPLAIN for a statement. ``ways`` returns which engine evaluates a query, ``asked`` what
-    other systems are queried for, by view; ``engine`` is the app's setting.
+    other systems are queried for, by view, ``readers`` who reads files on executors; ``engine`` is the app's setting.
     """
     checked, plan = planned.checked, planned.plan
     lines = [_headline(planned)]
@@ -68,7 +73,9 @@ def explain_plan(
             else:
                 rule = _load_rule(checked, plan)
                 keyed = checked.changes is not None and bool(checked.changes.schema.key)
-                lines += _once(query, plan, ways, asked or {}, rule and rule.in_app(engine), keyed=keyed)
+                lines += _once(
+                    query, plan, ways, asked or {}, readers or {}, rule and rule.in_app(engine), keyed=keyed
+                )
             op = [f"{checked.op} STRING"] if isinstance(checked, CheckedSelect) and checked.op else []
             lines.append(
                 "output: " + ", ".join([*op, *(f"{c.name} {type_name(c.type)}" for c in query.schema)])
@@ -144,6 +151,7 @@ def _once(
     plan: ViewPlan | LoadPlan | None,
     ways: Ways,
     asked: Mapping[str, str],
+    readers: Mapping[str, str],
     rule: EngineRule | None,
     *,
     keyed: bool,
@@ -174,12 +182,14 @@ def _once(
     if rule is None:
         yield _evaluated(who, why)
     else:
-        yield from _read_by(query, rule, keyed, who, why)
+        yield from _read_by(query, rule, readers, keyed, who, why)
     if who == "spark":
         yield f"sql: {spark.render(query.expression)}"
 
 
-def _read_by(query: Resolved, rule: EngineRule, keyed: bool, who: str, why: str) -> Iterator[str]:
+def _read_by(
+    query: Resolved, rule: EngineRule, readers: Mapping[str, str], keyed: bool, who: str, why: str
+) -> Iterator[str]:
     """Describes who reads files, and evaluates a query over them; ``keyed`` as in ``order_matters``."""
     if rule.engine == "process" and who == "spark":
         yield f"read and evaluated: refused, only Spark can evaluate it ({why}), and the engine is 'process'"
@@ -188,6 +198,9 @@ def _read_by(query: Resolved, rule: EngineRule, keyed: bool, who: str, why: str)
         yield _evaluated(who, why)
     else:
         yield f"read and evaluated: {rule}"
+        for i in query.inputs:
+            if i.view in readers and rule.engine != "process":
+                yield f"Spark reads {i.relation.name} by {readers[i.view]}"
         if who == "spark":
             yield _evaluated(who, why)
 

@@ -6,14 +6,25 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from typing import Any, ClassVar
 
-from millpond.connectors.files.listed_source import FOLLOWING_OPTIONS, FORMAT_OPTIONS, ListedSource
+import pyarrow as pa
+
+from millpond.connectors.files.listed_source import (
+    FOLLOWING_OPTIONS,
+    FORMAT_OPTIONS,
+    ROW_BITS,
+    FileSplit,
+    ListedSource,
+)
 from millpond.connectors.files.listing import LocalPlace, Place
 from millpond.connectors.files.paths import is_pattern, matching_files, path_of
 from millpond.connectors.files.watch import watch
+from millpond.connectors.source import Split
+from millpond.connectors.spark_ranges import FileRange, ReadBySpark
 from millpond.errors import FileMissing, SourceChanged, SourceEmpty, SourceError
 from millpond.formats.base import has_known_suffix
 from millpond.options import Option
@@ -21,7 +32,7 @@ from millpond.retry import Patience
 from millpond.types import Schema
 
 
-class FileSource(ListedSource):
+class FileSource(ListedSource, ReadBySpark):
     """Reads files of this machine."""
 
     kind: ClassVar[str] = "file"
@@ -67,6 +78,28 @@ class FileSource(ListedSource):
 
     def changes(self, stop: threading.Event) -> Iterator[None]:
         return watch(self.path, max(self.values["watch.interval"], 0.01), stop)
+
+    def ranges(self, splits: Sequence[Split], columns: Sequence[str]) -> list[FileRange]:
+        known = self.schema()
+        types = pa.schema([(c.name, c.type) for c in known if c.name in columns])
+        parts = [split for split in splits if isinstance(split, FileSplit)]
+        found = []
+        for entry, group in groupby(parts, lambda split: split.entry):
+            pieces = [split.piece for split in group]
+            with self.reading(entry.path):
+                bytes_ = self._format(entry.path).bytes_for_spark(entry.path, types, pieces)
+            for piece, where in zip(pieces, bytes_, strict=True):
+                rows = range(piece.first_row, piece.first_row + (piece.rows or 0))
+                found.append(
+                    FileRange(entry.path, entry.size, where, len(piece.groups), rows, entry.index << ROW_BITS)
+                )
+        return found
+
+    def check_unchanged(self, splits: Sequence[Split]) -> None:
+        for entry in {
+            split.entry.index: split.entry for split in splits if isinstance(split, FileSplit)
+        }.values():
+            self._check_unchanged(entry)
 
     def _there(self) -> list[str]:
         """Returns the files, and waits for them if there are none; raises FileMissing when the time is over."""
