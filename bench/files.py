@@ -1,5 +1,5 @@
-"""Loading files: 1,000,000 rows of CSV, JSON lines and Parquet into a table, beside DuckDB, Polars and plain Spark on the
-same files, and the memory that a file of 2 GB takes on its way into an aggregate and into a table of SQLite."""
+"""Loading files: 1,000,000 rows of CSV, JSON lines and Parquet into a table, beside DuckDB, Polars and plain Spark on
+the same files, and the memory that a file of 2 GB takes on its way into an aggregate and into a table of SQLite."""
 
 from __future__ import annotations
 
