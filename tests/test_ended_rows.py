@@ -337,7 +337,7 @@ def test_every_way_for_long(form: Form, source: str, on_spark: bool, tmp_path: P
 
 @pytest.mark.usefixtures("spark")
 def test_every_way_on_spark(tmp_path: Path) -> None:
-    only = ("declared_as_another_type", "computed_in_a_subquery", "through_a_cte", "misses_are_dropped")
+    only = ("declared_as_another_type", "computed_in_a_subquery", "misses_are_dropped", "in_a_block")
     _run(4, ("key", True, "object"), "declared", tmp_path / "state", rounds=1, on_spark=True, only=only)
 
 

@@ -252,8 +252,7 @@ class Batch:
         """Returns the messages that delete rows, with ``_seq``, if there are any. Asked for after Spark has read the
         others it costs nothing if there are none.
         """
-        assert self._messages is not None
-        if not self._messages.deletes:
+        if self._messages is not None and not self._messages.deletes:
             return None
         found = self.on_spark(lambda: collect(self.frame.where(quote(DELETED))))
         return found.sort_by(SEQ) if found.num_rows else None

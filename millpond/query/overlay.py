@@ -6,6 +6,7 @@ table have provisional numbers that no table reaches.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from millpond.tables.memory import MemoryTable
 from millpond.types import Column, Schema
 
 _PROVISIONAL = 1 << 62
+_versions = itertools.count(-1, -1)
+"""Those of tables with changes that are not committed: none is that of a commit."""
 
 
 class Overlay(Snapshot):
@@ -35,7 +38,8 @@ class Overlay(Snapshot):
         self._put = MemoryTable(Schema(columns, self._identity))
         self._gone = MemoryTable(Schema(keys, self._identity))
         self._fresh = 0
-        self.version = 0
+        self.version = next(_versions)
+        self.changed = False
 
     def stage(self, changes: Changes) -> None:
         """Adds changes on top of the existing ones."""
@@ -50,7 +54,8 @@ class Overlay(Snapshot):
             keys = kept.select(self._identity)
             self._put.apply(Changes(kept.select(list(self._put.schema.names))))
             self._gone.apply(Changes(keys, _all_true(keys.num_rows)))
-        self.version += 1
+        self.version = next(_versions)
+        self.changed = True
 
     def _numbered(self, rows: pa.Table) -> pa.Table:
         """Gives rows without a number a provisional one."""

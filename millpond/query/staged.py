@@ -136,7 +136,7 @@ class LoneTransaction:
     def commit(self) -> None:
         self._check_open()
         self.open = False
-        if self._overlay.version:
+        if self._overlay.changed:
             self._backend.change(self._found)
 
     def _found(self, now: Snapshot) -> Found:

@@ -92,7 +92,7 @@ def in_turn(view: Snapshot, steps: Sequence[Step]) -> Found:
         count += touched
         if changes is not None:
             overlay.stage(changes)
-    return (overlay.changes() if overlay.version else None), count
+    return (overlay.changes() if overlay.changed else None), count
 
 
 def conditional_pairs(records: Sequence[Any], what: str) -> list[tuple[Any, Any]]:

@@ -110,7 +110,7 @@ class Transaction:
         """Commits the changes. Raises Conflict when another commit came first; then nothing has changed."""
         self._check_open()
         self.open = False
-        overlays = {n: o for n, o in self._overlays.items() if o.version}
+        overlays = {n: o for n, o in self._overlays.items() if o.changed}
         self._store.write(lambda now: (self._changes(overlays, now), None), done=done, into=overlays)
 
     def _changes(self, overlays: Mapping[str, Overlay], now: StoreSnapshot) -> dict[str, Changes]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import Changes, Position
+from millpond.engine_rule import EngineRule
 from millpond.errors import DataError
 from millpond.plan.plans import FoldPlan
 from millpond.query.evaluate import Evaluator
@@ -32,12 +33,15 @@ from millpond.sql.fold import (
 from millpond.sql.render.folds import OUT, ST, fold_outputs
 from millpond.sql.resolve import Resolved
 from millpond.store.snapshot import StoreSnapshot
-from millpond.streaming.statement import RunningStatement
+from millpond.store.store import Store
+from millpond.streaming.ahead import AheadStatement, Moved
+from millpond.streaming.stages import Stages
 from millpond.tables.base import Snapshot
 
 if TYPE_CHECKING:
     from millpond.engine.batch import Batch
     from millpond.engine.spark_fold import FoldedEvents, SparkFold
+    from millpond.engine.stage import Stage
 
 log = logging.getLogger("millpond")
 
@@ -46,10 +50,6 @@ Inputs = Callable[[Resolved, StoreSnapshot], dict[str, pa.Table]]
 
 SCANNED = 20_000
 """Rows up to which a table is read completely; of a larger one only the rows that the events name."""
-_TRIES = 3
-"""How often Spark folds a batch. If other commits change its rows each time, the events are folded in this process,
-while no other commit can happen.
-"""
 _IN_VAIN = 3
 """Batches that Spark fails to fold, and this process does not, after which Spark is not asked any more."""
 TURNS = 256
@@ -59,7 +59,7 @@ grows with them.
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Folded(RunningStatement):
+class Folded(AheadStatement):
     """Runs UPDATE, DELETE, MERGE or UPSERT over a stream: changes, returned rows and position are one commit."""
 
     plan: FoldPlan
@@ -68,74 +68,23 @@ class Folded(RunningStatement):
     in_order: ClassVar[bool] = True
 
     def set_up(self) -> None:
-        self._stage = self.stages.stage(self.plan.batch, self.plan.rule)
-        self.stages.check_way(self.plan.rule, lambda: self.evaluator.fold_way(self.plan.fold))
-        self._folding = FoldRunner(self.plan.fold, self.evaluator, self.inputs)
-        self._on_spark = self.stages.fold(self.plan)
+        plan = self.plan
+        self._stage = self.stages.stage(plan.batch, plan.rule)
+        self._folding = FoldRunner(plan.fold, self.evaluator, self.inputs)
+        self._ahead = fold_ahead(plan, plan.rule, self._stage, self._folding, self.stages, self.evaluator)
         self._folded: Ahead | None = None
-        self._why_here: DataError | None = None
-        self._in_vain = 0
 
-    def _run(
-        self,
-        batch: Batch,
-        snapshots: StoreSnapshot,
-        position: Position | None,
-        more: Callable[[], Mapping[str, Changes]],
-    ) -> int:
-        for _ in range(_TRIES):
-            try:
-                return super()._run(batch, snapshots, position, more)
-            except _Moved:
-                snapshots = self.store.snapshots()
-        on_spark, self._on_spark = self._on_spark, None
-        try:
-            return super()._run(batch, snapshots, position, more)
-        finally:
-            self._on_spark = on_spark
+    @property
+    def read_tables(self) -> tuple[str, ...]:
+        return tuple(i.relation.name for i in self.plan.fold.tables)
 
     def evaluate(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
         """Returns the events of the batch. If Spark has folded those of a large batch, there are none left."""
-        self._folded = self._why_here = None
-        if self._on_spark is not None and not batch.is_here and self._stage.is_large(batch):
-            try:
-                self._folded = self._fold_ahead(self._on_spark, batch, snapshots)
-            except DataError as error:
-                self._why_here = error
-            else:
-                return self.plan.batch.output.arrow().empty_table()
+        self._read_at = self.versions(snapshots)
+        self._folded = None if self.here else self._ahead.fold(batch, snapshots)
+        if self._folded is not None:
+            return self.plan.batch.output.arrow().empty_table()
         return self._stage.run(batch, snapshots)
-
-    def _note_success(self) -> None:
-        """Notes that this process has folded what Spark could not: after some batches it does so without trying."""
-        if self._why_here is None or self._trying:
-            return
-        self._in_vain += 1
-        if self._in_vain == _IN_VAIN:
-            self._on_spark = None
-            log.warning(
-                'query "%s": events of large batches are applied by the process, as Spark fails: %s',
-                self.plan.name,
-                self._why_here.message,
-            )
-        self._why_here = None
-
-    def _fold_ahead(self, on_spark: SparkFold, batch: Batch, snapshots: StoreSnapshot) -> Ahead:
-        folding, snapshot = self._folding, snapshots.snapshot(self.plan.target.name)
-
-        found = on_spark.run(
-            self._stage,
-            batch,
-            snapshots,
-            lambda keys: folding.affected(keys, snapshot),
-            folding.others(snapshots),
-            look_up=folding.looks_up(snapshot),
-        )
-        return Ahead(found, snapshot.version, self._versions(snapshots))
-
-    def _versions(self, snapshots: StoreSnapshot) -> dict[str, int]:
-        """Returns the versions of the other tables that the fold reads."""
-        return {i.relation.name: snapshots.version(i.relation.name) for i in self.plan.fold.tables}
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
         folding, target = self._folding, self.plan.target.name
@@ -144,26 +93,111 @@ class Folded(RunningStatement):
         def find(now: StoreSnapshot) -> tuple[dict[str, Changes], pa.Table | None]:
             if ahead is None:
                 return folding.find(rows, now)
-            if ahead.folded is None:
-                return {}, None
-            if self._versions(now) != ahead.others:
-                raise _Moved
-            self._check_same(ahead.folded, ahead.version, now.snapshot(target))
-            return folding.changes(ahead.folded.found, now)
+            if self.versions(now) != self._read_at:
+                raise Moved
+            return self._ahead.changes(ahead, now, is_outside(self.store, target))
 
         self.write(find, position, sent=folding.sent, into=(target,))
-        if ahead is None:
-            self._note_success()
-            return int(rows.num_rows)
-        return 0 if ahead.folded is None else ahead.folded.events
+        if ahead is not None:
+            return ahead.events
+        if not self._trying:
+            self._ahead.note_success(self.plan.name)
+        return int(rows.num_rows)
 
-    def _check_same(self, folded: FoldedEvents, version: int, snapshot: Snapshot) -> None:
-        """Raises _Moved if rows that the events can affect have changed since they were folded."""
-        outside = self.store.backend(self.plan.target.name).database is not None
-        if not outside and snapshot.version == version:
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Contains what Spark has folded before the commit, onto rows of a version of the target; None if there was no
+    event.
+    """
+
+    folded: FoldedEvents | None
+    version: int
+
+    @property
+    def events(self) -> int:
+        return 0 if self.folded is None else self.folded.events
+
+
+class FoldAhead:
+    """Folds the events of large batches on Spark, before they are committed."""
+
+    def __init__(self, target: str, stage: Stage, folding: FoldRunner, on_spark: SparkFold | None):
+        self._target = target
+        self._stage = stage
+        self._folding = folding
+        self._on_spark = on_spark
+        self._why_here: DataError | None = None
+        self._in_vain = 0
+
+    def fold(self, batch: Batch, snapshots: StoreSnapshot) -> Ahead | None:
+        """Returns what Spark has folded; None if this process folds the events of the batch."""
+        self._why_here = None
+        if self._on_spark is None or batch.is_here or not self._stage.is_large(batch):
+            return None
+        folding, snapshot = self._folding, snapshots.snapshot(self._target)
+        version = snapshot.version
+        try:
+            found = self._on_spark.run(
+                self._stage,
+                batch,
+                snapshots,
+                lambda keys: folding.affected(keys, snapshot),
+                folding.others(snapshots),
+                look_up=folding.looks_up(snapshot),
+            )
+        except DataError as error:
+            self._why_here = error
+            return None
+        return Ahead(found, version)
+
+    def changes(
+        self, ahead: Ahead, now: StoreSnapshot, outside: bool
+    ) -> tuple[dict[str, Changes], pa.Table | None]:
+        """Returns what was folded as changes of the target, and the rows of RETURNING. Raises Moved if rows that the
+        events can affect have changed since; ``outside`` says that their version does not tell.
+        """
+        folded, snapshot = ahead.folded, now.snapshot(self._target)
+        if folded is None:
+            return {}, None
+        if outside or snapshot.version != ahead.version:
+            if not have_same_rows(self._folding.affected(folded.keys, snapshot), folded.rows):
+                raise Moved
+        return self._folding.changes(folded.found, now)
+
+    def note_success(self, query: str) -> None:
+        """Notes that this process has folded what Spark could not: after some batches it does so without trying."""
+        if self._why_here is None:
             return
-        if not have_same_rows(self._folding.affected(folded.keys, snapshot), folded.rows):
-            raise _Moved
+        self._in_vain += 1
+        if self._in_vain == _IN_VAIN:
+            self._on_spark = None
+            log.warning(
+                'query "%s": events of large batches are applied by the process, as Spark fails: %s',
+                query,
+                self._why_here.message,
+            )
+        self._why_here = None
+
+
+def fold_ahead(
+    plan: FoldPlan,
+    rule: EngineRule,
+    stage: Stage,
+    folding: FoldRunner,
+    stages: Stages,
+    evaluator: Evaluator,
+) -> FoldAhead:
+    """Returns what folds the events of a statement that its stage finds. Raises NotSupported if only Spark can fold
+    them, and the rule does not allow that.
+    """
+    stages.check_way(rule, lambda: evaluator.fold_way(plan.fold))
+    return FoldAhead(plan.target.name, stage, folding, stages.fold(plan, rule))
+
+
+def is_outside(store: Store, table: str) -> bool:
+    """Returns whether others may change a table: its rows are in a database."""
+    return store.backend(table).database is not None
 
 
 def have_same_rows(some: pa.Table, others: pa.Table) -> bool:
@@ -173,21 +207,6 @@ def have_same_rows(some: pa.Table, others: pa.Table) -> bool:
     if some.num_rows != others.num_rows or some.num_rows > SCANNED:
         return False
     return sorted(map(repr, some.to_pylist())) == sorted(map(repr, others.to_pylist()))
-
-
-class _Moved(Exception):
-    """Says that rows were changed by another commit while Spark has folded events onto them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ahead:
-    """Contains what Spark has folded before the commit, onto rows of a version of the target, with these versions of
-    other tables; None if there was no event.
-    """
-
-    folded: FoldedEvents | None
-    version: int
-    others: Mapping[str, int]
 
 
 class FoldRunner:

@@ -25,6 +25,7 @@ from millpond.types import Schema, whole
 
 if TYPE_CHECKING:
     from millpond.engine.batch import Batch
+    from millpond.engine.stage import Stage
 
 _KEY = MESSAGE[0]
 
@@ -86,6 +87,22 @@ class Endings:
     def over(self, rows: pa.Table, keys: pa.Table, ended: pa.Table) -> np.ndarray:
         """Returns for each of the rows whether a later message of its key deletes it."""
         return later(self.keys(rows), rows[SEQ], keys, ended[SEQ])
+
+    def elsewhere(self, stage: Stage, batch: Batch, tables: StoreSnapshot, output: pa.Schema) -> Changes:
+        """Returns the changes that the messages of a batch make, which executors evaluate: only results, and messages
+        that delete rows, reach this process. Results have the columns ``output``.
+        """
+        rows = stage.run_on_spark(batch.without_deleted(), tables, numbered=True)
+        seqs = rows[SEQ]
+        rows = rows.drop_columns([SEQ]).rename_columns(output.names).cast(output)
+        ended = batch.deleted()
+        if ended is None:
+            return Changes(rows)
+        stream = self._stream.arrow().append(pa.field(SEQ, pa.int64()))
+        ended, keys = self.ends(ended.select(stream.names).cast(stream))
+        own = [next(f for f in output if f.name.lower() == name.lower()) for name in keys.column_names]
+        over = later(rows.select([f.name for f in own]), seqs, keys.cast(pa.schema(own)), ended[SEQ])
+        return with_endings(rows.filter(pa.array(~over)), keys)
 
     def _complete(self, ended: pa.Table) -> pa.Table:
         """Returns the messages with values from their own keys for columns without a value."""
@@ -161,30 +178,14 @@ class Keyed(RowStatement):
     def evaluate(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
         if batch.is_decoded_elsewhere and self._stage.is_for_spark(batch):
             with suppress(DataError):  # which rows cannot be processed is found out here
-                return self._evaluate_elsewhere(batch, snapshots)
+                changes = self._endings.elsewhere(
+                    self._stage, batch, snapshots, self.plan.batch.output.arrow()
+                )
+                return _marked(changes)
         found = self._endings.divide(batch.read())
         if found is None:
-            rows = super().evaluate(batch, snapshots)
-            return rows.append_column(DELETED, pa.array(np.zeros(rows.num_rows, dtype=bool)))
-        changes = with_endings(super().evaluate(self.stages.part(found.live), snapshots), found.keys)
-        return changes.rows.append_column(DELETED, changes.deleted)
-
-    def _evaluate_elsewhere(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
-        """Returns the results of a batch that executors decode and evaluate: only results, and messages that delete
-        rows, reach this process.
-        """
-        rows = self._stage.run_on_spark(batch.without_deleted(), snapshots, numbered=True)
-        arrow, seqs = self.plan.batch.output.arrow(), rows[SEQ]
-        rows = rows.drop_columns([SEQ]).rename_columns(arrow.names).cast(arrow)
-        ended = batch.deleted()
-        if ended is None:
-            return rows.append_column(DELETED, pa.array(np.zeros(rows.num_rows, dtype=bool)))
-        stream = self.plan.batch.stream.relation.schema.arrow().append(pa.field(SEQ, pa.int64()))
-        ended, keys = self._endings.ends(ended.select(stream.names).cast(stream))
-        own = [next(f for f in arrow if f.name.lower() == name.lower()) for name in keys.column_names]
-        over = later(rows.select([f.name for f in own]), seqs, keys.cast(pa.schema(own)), ended[SEQ])
-        changes = with_endings(rows.filter(pa.array(~over)), keys)
-        return changes.rows.append_column(DELETED, changes.deleted)
+            return _marked(Changes(super().evaluate(batch, snapshots)))
+        return _marked(with_endings(super().evaluate(self.stages.part(found.live), snapshots), found.keys))
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
         name = self.plan.target.name
@@ -197,6 +198,14 @@ class Keyed(RowStatement):
 
         self.write(find, position, into=(name,))
         return int(rows.num_rows)
+
+
+def _marked(changes: Changes) -> pa.Table:
+    """Returns rows with a column that tells which are deleted."""
+    deleted = changes.deleted
+    if deleted is None:
+        deleted = pa.array(np.zeros(changes.rows.num_rows, dtype=bool))
+    return changes.rows.append_column(DELETED, deleted)
 
 
 def later(own: pa.Table, places: pa.ChunkedArray, keys: pa.Table, ends: pa.ChunkedArray) -> np.ndarray:

@@ -47,11 +47,11 @@ class Stages:
             self.check_way(rule, lambda: self._evaluator.way(plan.query))
         return Stage(plan, answer, self.clock, rule)
 
-    def fold(self, plan: FoldPlan) -> SparkFold | None:
+    def fold(self, plan: FoldPlan, rule: EngineRule) -> SparkFold | None:
         """Returns what folds the events of large batches on Spark's executors; None if they cannot share that work."""
         from millpond.engine.spark_fold import SparkFold
 
-        if not self.may_use_spark(plan.rule) or not_divided(plan.fold) is not None:
+        if not self.may_use_spark(rule) or not_divided(plan.fold) is not None:
             return None
         return SparkFold(plan, self.clock)
 
