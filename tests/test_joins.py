@@ -82,6 +82,9 @@ SELECT o.id FROM o JOIN plain ON o.id = plain.id;
 """
     *_, left, unmarked, endless = ("\n".join(lines) for _, lines in explain_text(check_text(text)))
     assert "stream stage: read o (id, x, ts)" in left
+    assert ", pairs in process up to 10,000 rows and 16 MB, else by Spark" in left
+    assert "the pairs stay on its executors, where the rest of the statement is evaluated" in left
+    assert "batch stage: in process up to 10,000 pairs, or if they were found there, else by Spark" in left
     assert "join stage: LEFT JOIN of o and p on" in left
     assert "is joined with the stored rows of the other by o_id = p_id" in left
     assert "state: each row of o until the watermark of p (ts - 60 s) is more than 10 s past its o_ts" in left
@@ -90,6 +93,20 @@ SELECT o.id FROM o JOIN plain ON o.id = plain.id;
     assert "warning" not in unmarked
     assert 'warning: "o" and "plain" are joined without a time bound' in endless
     assert "state: every row of plain: without a time bound it grows with the stream" in endless
+
+
+def test_explain_says_who_finds_pairs() -> None:
+    select = f"FROM o JOIN p ON o.id = p.id AND {BOUND} GROUP BY o.id"
+    text = f"""{STREAMS}
+INSERT INTO counts SELECT o.id, LAST(p.y) AS y {select};
+INSERT INTO counts SELECT o.id, MAX(p.y) AS y {select} WITH ('engine' = 'spark');
+INSERT INTO counts SELECT o.id, MAX(p.y) AS y {select} WITH ('engine' = 'process');
+""".replace(STREAMS, STREAMS + "CREATE TABLE counts (id INT PRIMARY KEY, y INT);")
+    *_, numbered, spark, process = ("\n".join(lines) for _, lines in explain_text(check_text(text)))
+    assert "the pairs come to the driver, as the statement needs their numbers" in numbered
+    assert "batch stage: in process, however many pairs there are" in numbered
+    assert ", pairs by Spark (engine = spark)" in spark and "the pairs stay on its executors" in spark
+    assert ", pairs in process (engine = process)" in process and "executors" not in process
 
 
 def test_kept_rows_are_bounded_and_late_rows_counted() -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from millpond import App, Error
 from millpond.connectors.kafka.sink import _metadata, _of_metadata
+from millpond.engine_rule import Engine
 from millpond.errors import InvalidOption, NotSupported
 from millpond.formats.jsontext import to_json
 from millpond.testing.crash import crash
@@ -157,7 +158,8 @@ def test_an_aggregate_is_a_stream_of_its_groups(kafka: Kafka, tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("spark")
-def test_joined_streams_and_rows_of_tables(kafka: Kafka, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["auto", "spark"])
+def test_joined_streams_and_rows_of_tables(kafka: Kafka, tmp_path: Path, engine: Engine) -> None:
     joined, rows = new_topic(kafka), new_topic(kafka)
     sql = f"""
         CREATE STREAM a (id INT, x STRING);
@@ -170,13 +172,13 @@ def test_joined_streams_and_rows_of_tables(kafka: Kafka, tmp_path: Path) -> None
           WITH ('query.name' = 'out');
     """
     for _ in range(2):  # what was written once is not written again
-        with App(sql, state=tmp_path / "state") as app:
+        with App(sql, state=tmp_path / "state", engine=engine) as app:
             app.drain(120)
             assert sorted(_values(kafka, rows), key=str) == [
                 ("p", {"name": "pear"}),
                 ("q", {"name": "quince"}),
             ]
-    with App(sql, state=tmp_path / "state") as app:
+    with App(sql, state=tmp_path / "state", engine=engine) as app:
         app.send("a", [{"id": 1, "x": "p"}, {"id": 2, "x": "z"}])
         app.drain(120)
         app.send("b", [{"id": 1, "y": "one"}, {"id": 2, "y": "two"}, {"id": 3, "y": "three"}])

@@ -61,9 +61,10 @@ def pairs(events: int) -> list[list[int]]:
     )
 
 
-def work(state: str, confirmed: str, events: int, direct: bool) -> None:
+def work(state: str, confirmed: str, events: int, how: str) -> None:
     say("start")
-    with App(SQL, state=state, _direct=direct) as app:
+    direct = how == "direct"
+    with App(SQL, state=state, engine="spark" if how == "spark" else "auto", _direct=direct) as app:
         say("ready")
         notes = Path(confirmed)
         known: dict[str, int] = json.loads(notes.read_text()) if notes.exists() else {}
@@ -98,14 +99,14 @@ def work(state: str, confirmed: str, events: int, direct: bool) -> None:
         print(json.dumps(result), flush=True)
 
 
-def check_kills(tmp_path: Path, *, events: int, kills: int, seed: int, direct: bool) -> None:
+def check_kills(tmp_path: Path, *, events: int, kills: int, seed: int, how: str) -> None:
     choice = random.Random(seed)
     state, confirmed = str(tmp_path / "state"), str(tmp_path / "confirmed")
-    command = (sys.executable, "-m", __name__, state, confirmed, str(events), "direct" * direct)
+    command = (sys.executable, "-m", __name__, state, confirmed, str(events), how)
     for _ in range(kills):
         times = choice.randint(1, 2 * events // BATCH // (kills + 1) * 2)
         with running(*command) as process:
-            kill_after(process, "sent", times, choice.uniform(0, 0.2 if direct else 3))
+            kill_after(process, "sent", times, choice.uniform(0, 0.2 if how == "direct" else 3))
     result = json.loads(run_to_the_end(*command).splitlines()[-1])
     wanted = pairs(events)
     met = {order for order, _ in wanted}
@@ -122,15 +123,20 @@ def check_kills(tmp_path: Path, *, events: int, kills: int, seed: int, direct: b
 @pytest.mark.slow
 def test_a_few_kills(tmp_path: Path) -> None:
     """Batches are handed over without Spark, so that processes start fast."""
-    check_kills(tmp_path, events=400, kills=4, seed=1, direct=True)
+    check_kills(tmp_path, events=400, kills=4, seed=1, how="direct")
+
+
+@pytest.mark.slow
+def test_kills_while_spark_finds_the_pairs(tmp_path: Path) -> None:
+    check_kills(tmp_path, events=100, kills=2, seed=2, how="spark")
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("seed", range(3))
 def test_many_kills(tmp_path: Path, seed: int) -> None:
     """Both streams are read by queries of Spark, side by side."""
-    check_kills(tmp_path, events=20_000, kills=20, seed=seed, direct=False)
+    check_kills(tmp_path, events=20_000, kills=20, seed=seed, how="auto")
 
 
 if __name__ == "__main__":
-    work(sys.argv[1], sys.argv[2], int(sys.argv[3]), bool(sys.argv[4]))
+    work(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])

@@ -386,7 +386,7 @@ class Part(Batch):
         return self._rows
 
     @cached_property
-    def bytes(self) -> int:
+    def bytes(self) -> int | None:
         return int(self._rows.nbytes)
 
     @cached_property

@@ -92,6 +92,13 @@ class Stage:
             found.hold(held.pop_all())
         return found
 
+    def hold(self, batch: Batch, tables: Tables, held: ExitStack) -> DataFrame:
+        """Returns the results of the batch on Spark, with ``_seq``, which can be evaluated until ``held`` ends. Called
+        by work that Spark does with the batch.
+        """
+        frame = batch.frame
+        return held.enter_context(self._spark.results(frame, tables, rows=batch.about, cheap=batch.cheap))
+
     def use(self, batch: Batch, tables: Tables, what: str, work: Callable[[DataFrame], T]) -> T | None:
         """Returns what ``work`` does with the results of the batch, which have ``_seq`` and are on Spark; None if
         there are none. ``what`` names the step.

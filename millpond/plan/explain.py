@@ -9,6 +9,7 @@ from millpond.connectors.sink import NativeSink, Sink, find_sink
 from millpond.engine_rule import Engine, EngineRule, rule_of
 from millpond.errors import without_passwords
 from millpond.plan.load import order_matters
+from millpond.plan.pairs import needs_numbers
 from millpond.plan.plans import (
     BatchPlan,
     FoldPlan,
@@ -120,12 +121,15 @@ def _headline(planned: Planned) -> str:
 
 def _pipeline(plan: PipelinePlan, ways: Ways, rule: EngineRule) -> Iterator[str]:
     """Describes what happens to a batch, and what is stored in addition to the target."""
+    numbered = plan.join is not None and needs_numbers(plan)
     if plan.join is not None:
         yield from _join(plan.join, ways, rule)
+        if rule.engine != "process":
+            yield _pairs(numbered)
     if plan.target.real_time:
         yield f"real time: read {plan.batch.stream.relation.name}, evaluated by Spark alone, row by row"
     else:
-        yield from _batch(plan.batch, ways, rule)
+        yield from _batch(plan.batch, ways, rule, _above(rule, numbered) if plan.join is not None else None)
     if isinstance(plan, FoldPlan):
         yield from _fold(plan.fold, ways, rule)
     if isinstance(plan, GroupsPlan):
@@ -221,12 +225,35 @@ def _join(plan: JoinPlan, ways: Ways, rule: EngineRule) -> Iterator[str]:
     for side in plan.sides:
         if side.below is not None:
             yield from _join(side.below, ways, rule)
-        yield from _batch(side.batch, ways, rule)
+        yield from _batch(side.batch, ways, rule, _above(rule, False) if side.below is not None else None)
     who, why = ways.way(plan.join.pairs)
-    yield from explain_join(plan.join, "in process" if who == "duckdb" else f"by Spark ({why})")
+    yield from explain_join(plan.join, f"pairs {rule}" if who == "duckdb" else f"pairs by Spark ({why})")
 
 
-def _batch(batch: BatchPlan, ways: Ways, rule: EngineRule) -> Iterator[str]:
+def _pairs(numbered: bool) -> str:
+    """Describes who has what, where Spark finds the pairs of joined streams."""
+    above = (
+        "the pairs come to the driver, as the statement needs their numbers"
+        if numbered
+        else "the pairs stay on its executors, where the rest of the statement is evaluated"
+    )
+    return (
+        "join stage: where Spark finds pairs, the driver passes stored rows to it, completely or those with the keys"
+        f" of the batch, and gets the rows of the batch to store them; {above}"
+    )
+
+
+def _above(rule: EngineRule, numbered: bool) -> str:
+    """Describes who evaluates what is above joined streams."""
+    if rule.engine != "auto":
+        return str(rule)
+    if numbered:
+        return "in process, however many pairs there are"
+    return f"in process up to {rule.rows:,} pairs, or if they were found there, else by Spark"
+
+
+def _batch(batch: BatchPlan, ways: Ways, rule: EngineRule, by: str | None = None) -> Iterator[str]:
+    """Describes the stages of a batch; ``by`` who evaluates it, if not the rule alone says that."""
     relation = batch.stream.relation
     where = f", filter {batch.filter}" if batch.filter else ""
     yield f"stream stage: read {relation.name} ({', '.join(batch.columns) or 'no columns'}){where}"
@@ -242,7 +269,7 @@ def _batch(batch: BatchPlan, ways: Ways, rule: EngineRule) -> Iterator[str]:
             )
     who, why = ways.way(batch.query)
     if who == "duckdb":
-        yield f"batch stage: {rule}"
+        yield f"batch stage: {by or rule}"
     elif rule.engine == "process":
         yield f"batch stage: refused, only Spark can evaluate it ({why}), and the engine is 'process'"
     else:
@@ -272,7 +299,7 @@ def _sink(checked: CheckedInsert, target: Relation, plan: object, engine: Engine
 def _writer(sink: Sink, plan: object, engine: Engine) -> str:
     if not isinstance(sink, NativeSink) or not sink.by_spark:
         return sink.writer
-    if not isinstance(plan, RowsPlan) or plan.join is not None:
+    if not isinstance(plan, RowsPlan) or (plan.join is not None and needs_numbers(plan)):
         return "one task of Spark: the driver has its rows"
     if plan.target.real_time:
         return "Spark's executors, row by row"

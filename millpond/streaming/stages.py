@@ -12,12 +12,14 @@ from millpond.clock import Clock
 from millpond.engine_rule import Engine, EngineRule
 from millpond.plan.plans import BatchPlan, FoldPlan
 from millpond.query.evaluate import Evaluator
+from millpond.sql.joins import StreamJoin
 from millpond.sql.options import only_spark
 from millpond.sql.render.folds import not_divided
 
 if TYPE_CHECKING:
     from millpond.engine.batch import Batch
     from millpond.engine.spark_fold import SparkFold
+    from millpond.engine.spark_pairs import SparkPairs
     from millpond.engine.stage import Stage
 
 Spark = Callable[..., Any]
@@ -54,6 +56,14 @@ class Stages:
         if not self.may_use_spark(rule) or not_divided(plan.fold) is not None:
             return None
         return SparkFold(plan, self.clock)
+
+    def pairs(
+        self, join: StreamJoin, side: int, own: BatchPlan, stored: str, rule: EngineRule
+    ) -> SparkPairs | None:
+        """Returns what finds the pairs of large batches of one side of a join on Spark's executors, if it may."""
+        from millpond.engine.spark_pairs import SparkPairs
+
+        return SparkPairs(join, side, own, stored, self.clock) if self.may_use_spark(rule) else None
 
     def check_way(self, rule: EngineRule, way: Callable[[], tuple[str, str]]) -> None:
         """Raises NotSupported if only Spark can do something, and the rule does not allow that."""

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond import steps
 from millpond.changes import Changes
 from millpond.connectors.source import SEQ
 from millpond.engine.local_stage import SMALL, distinct
@@ -29,6 +31,15 @@ from millpond.sql.joins.model import ID, LEFT, LEFT_ID, MATCHED, RIGHT, RIGHT_ID
 from millpond.streaming.aggregate import Tables
 from millpond.tables.base import Backend, Snapshot
 from millpond.types import Column, Schema
+
+if TYPE_CHECKING:
+    from millpond.engine.joined_batch import LargeResult
+    from millpond.engine.spark_pairs import LargePairs
+
+FindLarge = Callable[[int | None, int | None, int], "LargePairs"]
+"""Finds the pairs of a large batch on Spark: given before which time its rows are late, before which they match none
+that comes later, and below what the numbers of the other side's rows are.
+"""
 
 _MARKS = Schema(
     (
@@ -60,9 +71,25 @@ class Taken:
     store the join, and how far both sides are after it.
     """
 
-    joined: pa.Table
+    joined: pa.Table | LargeResult
     changes: Mapping[str, Changes]
     reached: tuple[Reached, Reached]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Contains the pairs of a batch. ``rows`` are those of its ``count`` rows that are not late and matter without a
+    match, in order, with numbers in ``_id``; ``ids`` are the numbers of the rows in pairs, by side.
+    """
+
+    rows: pa.Table
+    count: int
+    late: int
+    ids: tuple[np.ndarray, np.ndarray]
+    number: int
+    read: Callable[[], pa.Table]
+    large: LargePairs | None = None
+    """The pairs on Spark, if they are there."""
 
 
 class JoinState:
@@ -84,27 +111,63 @@ class JoinState:
     def tables(self) -> dict[str, Schema]:
         return {**dict(zip(self._names, self._kept, strict=True)), self._marks: _MARKS}
 
+    def stored(self, side: int) -> str:
+        """Returns the table that stores the rows of a side."""
+        return self._names[side]
+
     def take(self, side: int, rows: pa.Table, at: int | None, tables: Tables) -> Taken:
         """Joins a batch. ``rows`` are the next ones of a side in the order of its stream; ``at`` is its watermark."""
         reached = self._reached(tables)
+        there = tables.snapshot(self._names[1 - side])
+        numbered = rows.append_column(ID, _numbers(0, rows.num_rows))
+        on_time = self._on_time(side, numbered, reached[side].at)
+        pairs = steps.timed("find pairs in process", lambda: self._pairs(side, on_time, there))
+        found = _Found(
+            on_time,
+            rows.num_rows,
+            rows.num_rows - on_time.num_rows,
+            _ids(pairs),
+            pairs.num_rows,
+            lambda: pairs,
+        )
+        return self._take(side, found, reached, at, there)
+
+    def take_large(self, side: int, find: FindLarge, at: int | None, tables: Tables) -> Taken:
+        """Joins a batch whose pairs Spark finds."""
+        reached = self._reached(tables)
+        mine, theirs = reached[side], reached[1 - side]
+        there = tables.snapshot(self._names[1 - side])
+        reach = self.join.sides[side].reach
+        over = None if theirs.at is None or reach is None else theirs.at - reach
+        large = find(mine.at, over, theirs.taken)
+        found = _Found(
+            large.own.rows,
+            large.own.count,
+            large.own.late,
+            large.ids,
+            large.number,
+            lambda: large.collect().cast(self.join.pairs.schema.arrow()),
+            large if large.on_spark else None,
+        )
+        return self._take(side, found, reached, at, there)
+
+    def _take(
+        self, side: int, found: _Found, reached: tuple[Reached, Reached], at: int | None, there: Snapshot
+    ) -> Taken:
         mine, theirs = reached[side], reached[1 - side]
         me, other = self.join.sides[side], self.join.sides[1 - side]
-        there = tables.snapshot(self._names[1 - side])
-        rows = rows.append_column(ID, _numbers(mine.taken, rows.num_rows))
-        count = rows.num_rows
-        rows = self._on_time(side, rows, mine.at)
-        pairs = self._pairs(side, rows, there)
-        ids = [pairs[(LEFT_ID, RIGHT_ID)[n]].to_numpy() for n in (0, 1)]
+        rows, ids = found.rows, found.ids
         after = replace(
             mine,
             at=_later(mine.at, at) if self.join.bounded(1 - side) else None,
-            late=mine.late + count - rows.num_rows,
-            taken=mine.taken + count,
+            late=mine.late + found.late,
+            taken=mine.taken + found.count,
         )
         matched = np.isin(rows[ID].to_numpy(), ids[side])
         stays = self._stays(side, rows, theirs.at)
         alone = rows.filter(pa.array(~matched & ~stays)) if me.outer else rows.slice(0, 0)
-        kept = rows.append_column(MATCHED, pa.array(matched)) if me.outer else rows
+        kept = rows.set_column(rows.num_columns - 1, ID, _numbers(mine.taken, rows.num_rows))
+        kept = kept.append_column(MATCHED, pa.array(matched)) if me.outer else kept
         changes = [Changes(kept.filter(pa.array(stays)))]
         gone = self._kept[1 - side].arrow().empty_table()
         if after.at is not None and after.at != mine.at:
@@ -122,15 +185,27 @@ class JoinState:
                 pa.array(np.concatenate([d for _, d in touched]), pa.bool_()),
             )
         )
-        joined = self._in_order(side, pairs, ids, alone, unmet)
         first = mine.given + theirs.given
-        after = replace(after, given=mine.given + joined.num_rows)
+        after = replace(after, given=mine.given + found.number + alone.num_rows + unmet.num_rows)
         both = (after, theirs) if side == 0 else (theirs, after)
         made = {self._names[side]: changes[0], self._names[1 - side]: changes[1]}
         if after != mine:
             made[self._marks] = Changes(_row(side, after))
-        joined = joined.append_column(SEQ, _numbers(first, joined.num_rows))
-        return Taken(joined, {n: c for n, c in made.items() if len(c)}, both)
+
+        def read() -> pa.Table:
+            rows = self._in_order(side, found.read(), alone, unmet)
+            return rows.append_column(SEQ, _numbers(first, rows.num_rows))
+
+        return Taken(self._result(found, alone, unmet, read), {n: c for n, c in made.items() if len(c)}, both)
+
+    def _result(
+        self, found: _Found, alone: pa.Table, unmet: pa.Table, read: Callable[[], pa.Table]
+    ) -> pa.Table | LargeResult:
+        if found.large is None:
+            return read()
+        from millpond.engine.joined_batch import LargeResult
+
+        return LargeResult(found.large, self._joined, alone, unmet, read)
 
     def time_of(self, column: str, reached: tuple[Reached, Reached]) -> int | None:
         """Returns the lower bound of a time of the joined rows: no row that is emitted later is before it."""
@@ -192,12 +267,11 @@ class JoinState:
         at = found.schema.get_field_index(MATCHED)
         return found.set_column(at, found.schema.field(at), pa.array(np.ones(found.num_rows, bool)))
 
-    def _in_order(
-        self, side: int, pairs: pa.Table, ids: list[np.ndarray], alone: pa.Table, unmet: pa.Table
-    ) -> pa.Table:
+    def _in_order(self, side: int, pairs: pa.Table, alone: pa.Table, unmet: pa.Table) -> pa.Table:
         """Returns the results of the batch: ordered by its own rows, then by those that they match; at the end the
         other side's rows that will match none.
         """
+        ids = _ids(pairs)
         came = [ids[side], alone[ID].to_numpy(), np.full(unmet.num_rows, np.iinfo(np.int64).max)]
         theirs = [ids[1 - side], np.full(alone.num_rows, -1), unmet[ID].to_numpy()]
         rows = pa.concat_tables([aligned(t, self._joined) for t in (pairs, alone, unmet)])
@@ -217,6 +291,11 @@ def describe_join(query: str, table: Callable[[str], Backend | None]) -> dict[st
         return {}
     late = sum(row["late"] for row in marks.scan().to_pylist())
     return {"kept rows": sum(len(k) for k in kept if k is not None), "late rows": late}
+
+
+def _ids(pairs: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the numbers of the rows in pairs, by side."""
+    return pairs[LEFT_ID].to_numpy(), pairs[RIGHT_ID].to_numpy()
 
 
 def _later(a: int | None, b: int | None) -> int | None:

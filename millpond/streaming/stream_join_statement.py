@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millpond.changes import Changes, Position, together
+from millpond.plan.pairs import needs_numbers
 from millpond.plan.pipeline import plan_sides
 from millpond.plan.plans import BatchPlan, GroupsPlan, JoinedStreamPlan, JoinPlan
 from millpond.query.evaluate import Evaluator
@@ -19,6 +22,7 @@ from millpond.streaming.stream_join import JoinState, Taken
 
 if TYPE_CHECKING:
     from millpond.engine.batch import Batch
+    from millpond.engine.spark_pairs import SparkPairs
     from millpond.engine.stage import Stage
 
 
@@ -31,12 +35,29 @@ class JoinSide:
 
 
 class Node:
-    """Represents one join; ``above`` is the side of the join that takes its rows."""
+    """Represents one join; ``above`` is the side of the join that takes its rows. ``large`` finds the pairs of large
+    batches of each side, where Spark may.
+    """
 
-    def __init__(self, plan: JoinPlan, kept: JoinState, above: JoinSide | None):
+    def __init__(
+        self,
+        plan: JoinPlan,
+        kept: JoinState,
+        above: JoinSide | None,
+        large: tuple[SparkPairs | None, ...],
+    ):
         self.plan = plan
         self.kept = kept
         self.above = above
+        self.large = large
+
+
+@dataclass(frozen=True, slots=True)
+class OnSpark:
+    """Contains a large batch, and what gives the rows of a side of it."""
+
+    stage: Stage
+    batch: Batch
 
 
 class JoinTree:
@@ -57,7 +78,13 @@ class JoinTree:
     def _build(self, plan: JoinPlan, above: JoinSide | None, number: int = 0) -> Iterator[Node]:
         name = self.statement.plan.name
         label = name if number == 0 else f"{name}${number}"
-        node = Node(plan, JoinState(plan.join, self._evaluator, label), above)
+        kept, stages, rule = (
+            JoinState(plan.join, self._evaluator, label),
+            self.statement.stages,
+            self.statement.plan.rule,
+        )
+        large = (stages.pairs(plan.join, n, plan.sides[n].batch, kept.stored(1 - n), rule) for n in (0, 1))
+        node = Node(plan, kept, above, tuple(large))
         yield node
         for n, side in enumerate(plan.sides):
             into = JoinSide(node, n)
@@ -75,33 +102,73 @@ class JoinTree:
         for node in self._nodes:
             self.statement.keep(node.kept.tables)
 
+    def is_for_spark(self, number: int, stage: Stage, batch: Batch) -> bool:
+        """Returns whether Spark finds the pairs of a batch of a stream."""
+        into = self._inputs[number]
+        return into.node.large[into.side] is not None and stage.is_large(batch)
+
     def take(
-        self, number: int, rows: pa.Table, high: int | None, snapshots: StoreSnapshot
+        self,
+        number: int,
+        rows: pa.Table | OnSpark,
+        high: int | None,
+        snapshots: StoreSnapshot,
+        held: ExitStack,
     ) -> tuple[Batch, dict[str, Changes]]:
-        """Returns the results of a batch of a stream for the statement, and the changes of all stored state."""
+        """Returns the results of a batch of a stream for the statement, and the changes of all stored state. What is on
+        Spark stays there until ``held`` ends.
+        """
         into = self._inputs[number]
         mark = into.node.plan.join.sides[into.side].mark
         at = None if high is None or mark is None else high - mark.delay
         changes: dict[str, Changes] = {}
         while True:
-            taken = into.node.kept.take(into.side, rows, at, snapshots)
+            taken = self._join(into, rows, at, snapshots, held)
             changes.update(taken.changes)
-            if into.node.above is None:
+            above = into.node.above
+            if above is None:
                 column = self.window_time
                 reached = into.node.kept.time_of(column, taken.reached) if column is not None else None
-                return self.statement.stages.part(taken.joined, reached), changes
-            rows, at = self._upwards(into.node, taken, snapshots)
-            into = into.node.above
+                return self._batch(taken, rows, reached), changes
+            side = above.node.plan.join.sides[above.side]
+            at = into.node.kept.time_of(side.mark.column, taken.reached) if side.mark is not None else None
+            rows = self._upwards(above, self._batch(taken, rows), snapshots)
+            into = above
 
-    def _upwards(self, node: Node, taken: Taken, snapshots: StoreSnapshot) -> tuple[pa.Table, int | None]:
-        above = node.above
-        assert above is not None
-        plan, side = above.node.plan.sides[above.side].batch, above.node.plan.join.sides[above.side]
-        if id(node) not in self._above:
-            self._above[id(node)] = self.statement.stages.stage(plan, self.statement.plan.rule)
-        rows = self._above[id(node)].run(self.statement.stages.part(taken.joined), snapshots)
-        at = node.kept.time_of(side.mark.column, taken.reached) if side.mark is not None else None
-        return _shaped(rows, plan), at
+    def _join(
+        self,
+        into: JoinSide,
+        rows: pa.Table | OnSpark,
+        at: int | None,
+        snapshots: StoreSnapshot,
+        held: ExitStack,
+    ) -> Taken:
+        node, side = into.node, into.side
+        if isinstance(rows, pa.Table):
+            return node.kept.take(side, rows, at, snapshots)
+        large = node.large[side]
+        assert large is not None
+        keep = node.above is not None or not needs_numbers(self.statement.plan)
+        find = partial(large.find, rows.stage, rows.batch, snapshots, held, keep=keep)
+        return node.kept.take_large(side, find, at, snapshots)
+
+    def _batch(self, taken: Taken, rows: pa.Table | OnSpark, high: int | None = None) -> Batch:
+        """Returns the results of a join for those rows as a batch."""
+        if isinstance(rows, pa.Table) or isinstance(taken.joined, pa.Table):
+            return self.statement.stages.part(taken.joined, high)
+        from millpond.engine.joined_batch import JoinedBatch
+
+        return JoinedBatch(rows.batch, taken.joined, high)
+
+    def _upwards(self, above: JoinSide, joined: Batch, snapshots: StoreSnapshot) -> pa.Table | OnSpark:
+        """Returns the rows of a side that is itself a join."""
+        plan = above.node.plan.sides[above.side].batch
+        if id(above) not in self._above:
+            self._above[id(above)] = self.statement.stages.stage(plan, self.statement.plan.rule)
+        stage = self._above[id(above)]
+        if above.node.large[above.side] is not None and stage.is_large(joined):
+            return OnSpark(stage, joined)
+        return _shaped(stage.run(joined, snapshots), plan)
 
     @property
     def window_time(self) -> str | None:
@@ -120,6 +187,12 @@ class JoinedStream(RunningStatement):
     plan: JoinedStreamPlan
     joins: JoinTree
     number: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._large: OnSpark | None = None
+        self._asked = _no_more
+        """Returns what is committed with the results of the batch, asked for when its rows were read."""
 
     def declare(self) -> None:
         if self.number == 0:
@@ -152,7 +225,15 @@ class JoinedStream(RunningStatement):
         super().drop()
 
     def evaluate(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
-        rows = _shaped(self._stage.run(batch, snapshots), self.plan.batch)
+        """Returns the rows of the batch; none if they stay on Spark, until ``commit`` joins them."""
+        self._large = None
+        if self.joins.is_for_spark(self.number, self._stage, batch):
+            self._large = OnSpark(self._stage, batch)
+            if self._mark is not None:
+                batch.share()
+            rows = self.plan.batch.output.arrow().empty_table()
+        else:
+            rows = _shaped(self._stage.run(batch, snapshots), self.plan.batch)
         return self.with_high(rows, self._mark, batch, snapshots)
 
     def _run(
@@ -163,25 +244,30 @@ class JoinedStream(RunningStatement):
         more: Callable[[], Mapping[str, Changes]],
     ) -> int:
         rows = self.evaluate(batch, snapshots)
-        changes = more()
         with self.joins.lock:
-            self._more = changes
+            self._asked = more
             try:
                 return self.commit(rows, position)
             finally:
-                self._more = NO_MORE
+                self._asked = _no_more
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
-        joined, changes = self.joins.take(
-            self.number, rows.replace_schema_metadata(None), high_of(rows), self.store.snapshots()
-        )
-        if self._trying:
-            return 0
-        more, above = together(changes, self._more), self.joins.statement
-        if not joined.size and joined.high is None:
-            return above.pass_over(position, more)
-        before = above.errors
-        count = above.apply(joined, position, more)
+        large, self._large = self._large, None
+        with ExitStack() as held:
+            joined, changes = self.joins.take(
+                self.number,
+                large or rows.replace_schema_metadata(None),
+                high_of(rows),
+                self.store.snapshots(),
+                held,
+            )
+            if self._trying:
+                return 0
+            more, above = together(changes, self._asked()), self.joins.statement
+            if not joined.size and joined.high is None:
+                return above.pass_over(position, more)
+            before = above.errors
+            count = above.apply(joined, position, more)
         self.errors += above.errors - before
         self.misses = above.misses if self.number == 0 else self.misses
         return count
@@ -226,6 +312,10 @@ def joined_streams(
         )
         for number, side in enumerate(plan_sides(statement.plan, plan))
     ]
+
+
+def _no_more() -> Mapping[str, Changes]:
+    return NO_MORE
 
 
 def _shaped(rows: pa.Table, plan: BatchPlan) -> pa.Table:
