@@ -22,13 +22,15 @@ from hypothesis import strategies as hs
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from millpond import App, Error
+from millpond.app.check import check_text
 from millpond.connectors.source import Split
 from millpond.engine.failures import explain
 from millpond.engine.load_stage import LoadStage
 from millpond.engine_rule import Engine
-from millpond.errors import NotSupported, PackageMissing, ResultTooLarge, SourceChanged
+from millpond.errors import InvalidOption, NotSupported, PackageMissing, ResultTooLarge, SourceChanged
 from millpond.loading import chunks, large_reads
 from millpond.loading.chunks import Groups, grouped
+from millpond.plan.connectors import Connectors
 from millpond.testing.faults import failing
 from tests.spark_jobs import Jobs
 
@@ -231,6 +233,47 @@ def test_the_engine_of_a_statement(spark: SparkSession, tmp_path: Path) -> None:
     assert {"table:one", "insert:two"} <= made and "table:three" not in made
 
 
+def test_the_engine_of_every_insert(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of one that reads its own target, and of one into a topic."""
+    pq.write_table(pa.table({"id": range(20)}), tmp_path / "a.parquet")
+    uri = f"file://{tmp_path}/a.parquet"
+    jobs = Jobs(spark)
+    with App("CREATE TABLE own (id BIGINT); INSERT INTO own VALUES (5), (7)") as app:
+        insert = f"INSERT INTO own SELECT f.id + 100 FROM {uri} f WHERE f.id IN (SELECT id FROM own) WITH ('engine' = "
+        app.sql(f"{insert}'process')")
+        assert not jobs.of("insert:own")
+        app.sql(f"{insert}'spark')")
+        assert sorted(r["id"] for r in app.sql("SELECT id FROM own").rows()) == [5, 7, 105, 105, 107, 107]
+        assert sum(s.read for s in jobs.of("insert:own")) == 20
+    topic = "kafka://localhost:1/t?value.format=json"
+    monkeypatch.setattr(Connectors, "stands_in", lambda *given: True)
+    with App("", engine="process") as app:
+        insert = f"INSERT INTO {topic} SELECT id FROM {uri} WITH ('engine' = 'spark')"
+        assert app.sql(insert).count == 20
+    assert any(s.statement is not None and s.statement.startswith("insert:kafka:") for s in jobs.stages)
+
+
+def test_an_engine_that_cannot_evaluate_a_load_is_refused_at_check(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": range(20)}), tmp_path / "a.parquet")
+    uri, odd = f"file://{tmp_path}/a.parquet", "xpath_int('<a>1</a>', 'a')"
+    text = f"""
+    CREATE TABLE c (i INT);
+    CREATE TABLE a WITH ('engine' = 'process') AS SELECT {odd} AS i FROM {uri};
+    INSERT INTO c SELECT {odd} FROM {uri} WITH ('engine' = 'process');
+    CREATE TABLE b WITH ('engine' = 'spark') AS SELECT f.id FROM {uri} f JOIN c ON c.i = f.id;
+    CREATE TABLE d WITH ('engine' = 'process') AS SELECT id FROM {uri};
+    """
+    found = check_text(text).errors
+    assert [type(error) for error in found] == [NotSupported, NotSupported, InvalidOption]
+    assert all("only Spark can evaluate" in error.message for error in found[:2])
+    assert (
+        found[2].message
+        == 'option "engine" has no effect here: what follows tables is evaluated in the process'
+    )
+
+
 def test_explain_says_who_reads(tmp_path: Path, spark: SparkSession) -> None:
     pq.write_table(pa.table({"id": range(20_000)}), tmp_path / "a.parquet")
 
@@ -290,6 +333,33 @@ def test_a_split_that_is_too_large_for_a_chunk_is_read_here(
         app.drain()
         assert len(app.table("whole")) == 20_000
     assert "table:whole" not in statements(jobs)
+
+
+@pytest.mark.parametrize("engines", [("spark", "process"), ("process", "spark"), ("spark", "spark")])
+def test_only_what_is_too_large_is_read_here(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engines: tuple[Engine, Engine]
+) -> None:
+    """Other files of the load are read by executors; a load that is begun goes on at the same row."""
+    monkeypatch.setattr(large_reads, "GROUP_ROWS", 1000)
+    monkeypatch.setattr(chunks, "CHUNK", 1100)
+    at = 0
+    for number, rows in enumerate((900, 600, 9000, 700, 5000, 800)):
+        made = pa.table({"id": range(at, at + rows)})
+        pq.write_table(made, tmp_path / f"{number}.parquet", row_group_size=1000)
+        at += rows
+    uri, jobs = f"file://{tmp_path}/*.parquet", Jobs(spark)
+    with App(f"CREATE TABLE mixed AS SELECT id + 0 AS id FROM {uri}", engine=engines[0]) as app:
+        app.drain()
+        assert app.sql("SELECT id FROM mixed").to_arrow()["id"].to_pylist() == list(range(at))
+    read = sum(s.read for s in jobs.of("table:mixed"))
+    assert read == (3000 if engines[0] == "spark" else 0)
+    for visit in (1, 4, 8):
+        text, state = f"CREATE TABLE t AS SELECT id + 0 AS id FROM {uri}", tmp_path / f"state{visit}"
+        with pytest.raises(Exception), failing("load: chunk committed", visit=visit):  # noqa: B017
+            App(text, state=state, engine=engines[0]).drain()
+        with App(text, state=state, engine=engines[1]) as app:
+            app.drain()
+            assert sorted(app.sql("SELECT id FROM t").to_arrow()["id"].to_pylist()) == list(range(at))
 
 
 # what goes wrong

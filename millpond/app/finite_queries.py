@@ -34,14 +34,17 @@ class Answers:
     table: Callable[[str], Table]
     large: LargeReads
 
-    def rows_to_insert(self, checked: CheckedInsert) -> pa.Table:
-        """Returns the rows of an INSERT that runs once: as ``answer``, but executors read large files."""
+    def rows_to_insert(self, checked: CheckedInsert, snapshots: StoreSnapshot | None = None) -> pa.Table:
+        """Returns the rows of an INSERT that runs once: as ``answer``, but executors read large files. The order of
+        the messages of a key matters where they are kept, so a sink counts as keyed.
+        """
         self.sources.values.update(checked.source_options)
         query, rule = checked.resolved, rule_of(checked.query_options)
         inserted = InsertedRows(self.large, self.evaluator, self.sources.open)
-        keyed = bool(checked.target.schema.key)
-        rows = inserted.read(query, target_of(checked.target), rule, self.text.snapshots, keyed=keyed)
-        return self.answer(checked) if rows is None else rows
+        keyed = checked.target.kind == "sink" or bool(checked.target.schema.key)
+        seen = self.text.snapshots if snapshots is None else (lambda: snapshots)
+        rows = inserted.read(query, target_of(checked.target), rule, seen, keyed=keyed)
+        return self.answer(checked, snapshots) if rows is None else rows
 
     def answer(
         self, checked: CheckedQuery, snapshots: StoreSnapshot | None = None, *, in_turn: bool = False

@@ -93,7 +93,7 @@ class Writes:
     def _find_rows(
         self, checked: CheckedInsert, target: Relation, snapshots: StoreSnapshot
     ) -> tuple[dict[str, Changes], int]:
-        rows = self.answers.answer(checked, snapshots)
+        rows = self.answers.rows_to_insert(checked, snapshots)
         faults.reach("rows found")
         return inserting(target, rows)(snapshots)
 
@@ -107,14 +107,14 @@ class Writes:
             )
         checked = self.with_types(checked)
         if self.connectors.stands_in(target.name):
-            rows, name = self.answers.answer(checked), f"insert {len(self.emitted.results) + 1}"
+            rows, name = self.answers.rows_to_insert(checked), f"insert {len(self.emitted.results) + 1}"
             self.emitted.open(name, rows.schema).add(rows)
             return Result(NOTHING, count=rows.num_rows)
         sink = find_sink(target.name)(target.name, checked.sink_options, checked.resolved.schema)
         try:
             sink.open("insert")
             faults.reach("sink opened once")
-            rows = self.answers.answer(checked)
+            rows = self.answers.rows_to_insert(checked)
             if rows.num_rows:
                 deliver(self.spark, sink, rows)
         finally:

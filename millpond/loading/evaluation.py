@@ -129,36 +129,51 @@ class Evaluation:
     def _by_groups(
         self, by: Input, source: Source, splits: Sequence[Split], groups: Groups, skip: int, *, on_spark: bool
     ) -> Iterator[Answer]:
-        """Yields a chunk for each group of splits, with ``_seq``."""
-        plan, read, files = plan_batch(self.plan.query, by), 0, set[str | None]()
-        for number, group in enumerate(grouped(splits, groups)):
-            read, files = read + sum(s.bytes or 0 for s in group), files.union(s.file for s in group)
-            if number < skip:
+        """Yields a chunk for each group of splits, with ``_seq``. This process reads a split that is too large to be a
+        chunk, and divides it by rows.
+        """
+        read, number, files = 0, 0, set[str | None]()
+        for group in grouped(splits, groups):
+            files = files.union(s.file for s in group)
+            if groups.is_huge(group[0]):
+                for chunk in chunks_of(source, group, self._sifts, numbered=True):
+                    if number >= skip:
+                        rows = self._typed(self.over(by.view, chunk.rows))
+                        yield Answer(rows, chunk.rejected, read + chunk.read, len(files))
+                    number += 1
+                read += sum(s.bytes or 0 for s in group)
                 continue
-            if on_spark:
-                try:
-                    if (names := copied(self.plan.query)) is not None:  # nothing is to be evaluated
-                        wanted = {name.lower() for name in names}
-                        columns = [n for n in source.schema().names if n.lower() in wanted]
-                        rows, rejected = self._stage.rows(source, group, columns)
-                        rows = self.over(by.view, rows)
-                    else:
-                        rows, rejected = self._stage.chunk(plan, source, group, self._snapshots())
-                    yield Answer(self._typed(rows), rejected, read, len(files))
-                    continue
-                except Error as error:
-                    self._leave_here(error)
-                    on_spark = False
-            chunks = list(chunks_of(source, group, self._sifts, numbered=True))
-            found = (
-                pa.concat_tables([self._typed(self.over(by.view, c.rows)) for c in chunks])
-                if chunks
-                else None
-            )
-            rows = self._nothing() if found is None else found
-            yield Answer(
-                rows, pa.concat_tables([none_rejected(), *(c.rejected for c in chunks)]), read, len(files)
-            )
+            read += sum(s.bytes or 0 for s in group)
+            if number >= skip:
+                found = self._group_by_spark(by, source, group) if on_spark else None
+                on_spark = found is not None
+                rows, rejected = found or self._group_here(by, source, group)
+                yield Answer(rows, rejected, read, len(files))
+            number += 1
+
+    def _group_by_spark(
+        self, by: Input, source: Source, group: Sequence[Split]
+    ) -> tuple[pa.Table, pa.Table] | None:
+        """Returns the rows of a chunk that executors read, and its error records; None if they cannot."""
+        try:
+            if (names := copied(self.plan.query)) is None:
+                plan = plan_batch(self.plan.query, by)
+                rows, rejected = self._stage.chunk(plan, source, group, self._snapshots())
+            else:  # nothing is to be evaluated
+                wanted = {name.lower() for name in names}
+                columns = [n for n in source.schema().names if n.lower() in wanted]
+                rows, rejected = self._stage.rows(source, group, columns)
+                rows = self.over(by.view, rows)
+            return self._typed(rows), rejected
+        except Error as error:
+            self._leave_here(error)
+            return None
+
+    def _group_here(self, by: Input, source: Source, group: Sequence[Split]) -> tuple[pa.Table, pa.Table]:
+        """Returns the rows of a chunk that this process reads, and its error records."""
+        chunks = list(chunks_of(source, group, self._sifts, numbered=True))
+        rows = [self._nothing(), *(self._typed(self.over(by.view, c.rows)) for c in chunks)]
+        return pa.concat_tables(rows), pa.concat_tables([none_rejected(), *(c.rejected for c in chunks)])
 
     def _leave_here(self, error: Error) -> None:
         """Raises an error of the executors, unless this process can do better."""

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from millpond.connectors import abilities
 from millpond.engine_rule import EngineRule
+from millpond.errors import without_passwords
 from millpond.loading.evaluation import Evaluation
 from millpond.loading.inputs import Inputs
 from millpond.loading.large_reads import LargeReads
@@ -51,7 +52,8 @@ class InsertedRows:
         splits = {view: source.splits(None, source.latest(None)) for view, source in opened.items()}
         if not self._large.takes(rule, query, by, opened, splits, keyed=keyed):
             return None
-        plan = LoadPlan(f"insert:{target.name}", "", query, target, by, once=True, rule=rule)
+        name = f"insert:{without_passwords(target.name)}"
+        plan = LoadPlan(name, "", query, target, by, once=True, rule=rule)
         inputs_of, seen = Inputs(self._open_source), snapshots()
         evaluation = Evaluation(
             plan, self._large, self._evaluator, inputs_of, lambda: seen, keyed=lambda: keyed

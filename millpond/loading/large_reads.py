@@ -73,8 +73,8 @@ class LargeReads:
         """
         if not self.may_take(rule, query, sources, keyed=keyed):
             return False
-        if by is not None and any(self.groups().is_huge(s) for s in splits[by.view]):
-            return False  # a chunk would be more than this process should hold
+        if by is not None and all(self.groups().is_huge(s) for s in splits[by.view]):
+            return False  # this process reads what is more than it should hold at once
         return not self.rule(rule).in_process(*size_of(splits))
 
     def may_take(

@@ -73,7 +73,8 @@ def explain_plan(
                 lines += _pipeline(plan, ways, plan.rule.in_app(engine))
             else:
                 rule = _load_rule(checked, plan)
-                keyed = checked.changes is not None and bool(checked.changes.schema.key)
+                into = checked.changes
+                keyed = into is not None and (into.kind == "sink" or bool(into.schema.key))
                 lines += _once(
                     query, plan, ways, asked or {}, readers or {}, rule and rule.in_app(engine), keyed=keyed
                 )

@@ -31,6 +31,7 @@ from millpond.sql.checked import (
     CheckedMutation,
     CheckedNothing,
     CheckedRunnable,
+    CheckedTableAs,
     CheckedTransaction,
 )
 from millpond.sql.checked_commands import (
@@ -152,6 +153,8 @@ class Checker:
                 return self._as_running(checked, into)
             if checked.live or checked.running:
                 self._names.add(checked)
+            elif not self._is_checked_for_engine(checked):
+                return None
         if into is not None:
             self.errors.append(
                 SqlError(
@@ -190,6 +193,17 @@ class Checker:
         if errors_into is None and self._queries.query_values.get("on.error") != "fail":
             self._queries.catalog.add(error_relation(name))
         return checked
+
+    def _is_checked_for_engine(self, checked: CheckedRunnable) -> bool:
+        """Returns whether the engine of a load can evaluate it; else after adding to ``errors``."""
+        try:
+            if isinstance(checked, CheckedTableAs | CheckedInsert):
+                self._check_engine(checked)
+        except NotSupported as error:
+            error.place = error.place or checked.statement.place
+            self.errors.append(error)
+            return False
+        return True
 
     def _check_engine(self, checked: CheckedRunnable) -> None:
         """Refuses 'engine' = 'process' where DuckDB would not give Spark's results."""

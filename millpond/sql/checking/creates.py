@@ -190,6 +190,7 @@ class Creates:
         over_tables = any(i.relation.kind == "table" for i in resolved.inputs)
         live = not resolved.running and values["refresh"] == "live" and over_tables
         if live:
+            self._queries.refuse_engine("what follows tables is evaluated in the process")
             self._queries.errors.extend(check_live(resolved, s.place))
         if resolved.running and values["refresh"] == "once":
             self._queries.refuse("'refresh' = 'once' over a stream", s)

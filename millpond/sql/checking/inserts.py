@@ -134,7 +134,14 @@ class Inserts:
             if reasons:
                 return None
         target = Relation(s.target, "sink", resolved.schema, uri=s.target)
-        return CheckedInsert(s, resolved, self._queries.source_values, target, sink_options=values)
+        return CheckedInsert(
+            s,
+            resolved,
+            self._queries.source_values,
+            target,
+            sink_options=values,
+            query_options=self._queries.query_values,
+        )
 
     def _check_exact(self, resolved: Resolved, shown: str, s: st.Insert) -> None:
         """Checks an exactly-once sink: it stores one position, of one stream, and no other state."""

@@ -183,6 +183,16 @@ class Queries:
             also = (*also, *ENGINE_OPTIONS)
         return [x for x in self._query_settings if x.name.lower() not in also]
 
+    def refuse_engine(self, why: str) -> None:
+        """Refuses options that choose an engine."""
+        for setting in self._query_settings:
+            if setting.name.lower() in ENGINE_OPTIONS:
+                raise InvalidOption(
+                    f'option "{setting.name}" has no effect here: {why}',
+                    hint="leave it out",
+                    place=setting.place,
+                )
+
     def running_settings(self, settings: tuple[Setting, ...], owner: str) -> tuple[Setting, ...]:
         """Returns the settings without the options of running statements, and stores these for ``Checked``."""
         mine = [x for x in settings if find_option(RUNNING_OPTIONS, x.name)]
