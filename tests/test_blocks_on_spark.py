@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,10 +15,12 @@ import pytest
 
 from millpond import App
 from millpond.connectors.kafka.source import KafkaSource
+from millpond.engine import spark_stage
+from millpond.engine.collect import collect
 from millpond.engine.local_stage import LocalStage
 from millpond.engine.stage import Stage
 from millpond.engine_rule import Engine
-from millpond.errors import NotSupported
+from millpond.errors import NotSupported, ResultTooLarge
 from millpond.streaming import fold
 from millpond.streaming.fold import FoldRunner
 from tests.servers import Servers
@@ -25,7 +28,7 @@ from tests.spark_jobs import Jobs
 from tests.test_kafka import new_topic, uri
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.slow
 Row = dict[str, Any]
@@ -349,6 +352,72 @@ def test_a_keyed_topic(spark: SparkSession, servers: Servers, monkeypatch: pytes
     assert found["spark"][0]["t"] and len(found["spark"][0]["t"]) < 2_000
 
 
+def test_rows_of_a_database(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Spark evaluates once: nothing has changed at the commit, in the transaction of the database."""
+    sql = """CREATE STREAM e (id INT, a INT);
+    CREATE TABLE t (id INT PRIMARY KEY, x INT) WITH ('extension' = 'sqlite', 'path' = '{0}/{1}.db');
+    CREATE TABLE u (id INT, x INT) WITH ('extension' = 'sqlite', 'path' = '{0}/{1}.db');
+    CREATE TABLE n (id INT PRIMARY KEY, n BIGINT) WITH ('extension' = 'sqlite', 'path' = '{0}/{1}.db');
+    CREATE TABLE rates (id INT PRIMARY KEY, rate INT) WITH ('extension' = 'sqlite', 'path' = '{0}/{1}.db');
+    BEGIN;
+    MERGE INTO t USING e ON t.id = e.id WHEN MATCHED AND e.a = 3 THEN DELETE
+      WHEN MATCHED THEN UPDATE SET x = t.x + 100 WHEN NOT MATCHED THEN INSERT (id, x) VALUES (e.id, e.a);
+    INSERT INTO u SELECT e.id, t.x + r.rate FROM e JOIN t ON t.id = e.id JOIN rates r ON r.id = e.id;
+    INSERT INTO n SELECT id, COUNT(*) AS n FROM e GROUP BY id;
+    UPDATE u SET x = u.x + n.n FROM e JOIN n ON n.id = e.id WHERE u.id = e.id AND e.a = 1;
+    COMMIT;"""
+    found = []
+    for engine in ("process", "spark"):
+        with App(sql.format(tmp_path, engine), engine=engine, _direct=True) as app:  # type: ignore[arg-type]
+            app.table("t").bulk_insert([{"id": i, "x": 0} for i in range(5)])
+            app.table("rates").bulk_insert([{"id": i, "rate": i} for i in range(6)])
+            with counted(monkeypatch) as here:
+                for _ in range(2):
+                    app.send("e", [{"id": i % 7, "a": i % 4} for i in range(40)])
+                    app.drain(300)
+            assert (40 in here) == (engine == "process")
+            found.append([sorted(app.sql(f"SELECT * FROM {t}").rows(), key=repr) for t in ("t", "u", "n")])
+    assert found[0] == found[1] and all(found[0])
+
+
+def test_new_fields_of_a_topic(spark: SparkSession, servers: Servers) -> None:
+    """Executors find them; the statements of a block go on with the columns that they know."""
+    kafka = servers.kafka
+    topic = new_topic(kafka)
+    kafka.produce(topic, ['{"id": 1}'] * 11_000 + ['{"id": 2, "note": "new"}', "{"])
+    sql = f"""CREATE STREAM s WITH ('connector' = '{uri(kafka, topic)}');
+        CREATE TABLE n (id BIGINT PRIMARY KEY, n BIGINT); CREATE TABLE two (id BIGINT);
+        BEGIN; INSERT INTO n SELECT id, COUNT(*) AS n FROM s GROUP BY id;
+        INSERT INTO two SELECT id FROM s WHERE id = 2; COMMIT;"""
+    with App(sql) as app:
+        app.drain(120)
+        assert app.sql("SELECT * FROM n ORDER BY id").rows() == [{"id": 1, "n": 11_000}, {"id": 2, "n": 1}]
+        assert app.sql("SELECT * FROM two").rows() == [{"id": 2}]
+        (query,) = app.sql("SHOW QUERIES").rows()
+        assert (query["rows"], query["errors"], query["spark_rows"]) == (11_001, 1, 11_002)
+
+
+def test_results_that_are_too_large_come_in_halves(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def once_too_large(frame: DataFrame) -> pa.Table:
+        asked.append(frame)
+        if len(asked) == 2:
+            raise ResultTooLarge("the result is larger than executors may pass to the driver at once")
+        return collect(frame)
+
+    monkeypatch.setattr(spark_stage, "collect", once_too_large)
+    with App(SALES, _direct=True) as app:
+        app.send("sales", pa.table({"id": range(30_000), "shop": [1] * 30_000, "price": [1.0] * 30_000}))
+        app.drain(300)
+        (query,) = app.sql("SHOW QUERIES").rows()
+        assert (query["spark_batches"], query["rows"]) == (2, 30_000) and len(asked) == 6
+        assert app.sql("SELECT * FROM totals").rows() == [{"shop": 1, "n": 30_000, "total": 30_000.0}]
+        assert app.sql("SELECT id FROM dear").to_arrow()["id"].to_pylist() == list(range(30_000))
+
+
 SALES = """
 CREATE STREAM sales (id BIGINT, shop BIGINT, price DOUBLE);
 CREATE TABLE totals (shop BIGINT PRIMARY KEY, n BIGINT, total DOUBLE);
@@ -385,6 +454,32 @@ def test_few_bytes_reach_the_driver(spark: SparkSession, monkeypatch: pytest.Mon
         expected = rows.group_by("shop").aggregate([("id", "count")]).to_pylist()
         found = {r["shop"]: r["n"] for r in app.sql("SELECT shop, n FROM totals").rows()}
         assert sum(found.values()) == many + 100 and len(found) == len(expected)
+
+
+def test_explain_tells_who_runs_each_statement(spark: SparkSession) -> None:
+    """As the batches that follow are run."""
+    engines: tuple[Engine, ...] = ("auto", "spark", "process")
+    members = [m for m in SALES.split(";") if "SELECT" in m]
+    for engine in engines:
+        with App(SALES, engine=engine, _direct=True) as app:
+            said = []
+            for member in members:
+                lines = app.sql(f"EXPLAIN {member}").to_arrow()["plan"].to_pylist()
+                said += [line for line in lines if line.startswith("batch stage: ")]
+            for size in (100, 15_000):
+                app.send("sales", pa.table({"id": range(size), "shop": [1] * size, "price": [1.0] * size}))
+                app.drain(300)
+            (query,) = app.sql("SHOW QUERIES").rows()
+            steps = app.sql(f"EXPLAIN ANALYZE QUERY `{query['name']}`").to_arrow()["plan"].to_pylist()
+            by_spark = sum("of the block" in line and "on Spark" in line for line in steps)
+            assert by_spark == (0 if engine == "process" else len(members))
+            expected = {
+                "auto": ("in process up to 10,000 rows and 16 MB, else by Spark", 100, 15_000),
+                "spark": ("by Spark (engine = spark)", 0, 15_100),
+                "process": ("in process (engine = process)", 15_100, 0),
+            }[engine]
+            assert said == [f"batch stage: {expected[0]}"] * len(members)
+            assert (query["process_rows"], query["spark_rows"]) == expected[1:]
 
 
 def test_what_only_spark_can_evaluate_is_refused_in_process() -> None:

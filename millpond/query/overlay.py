@@ -145,7 +145,10 @@ class Overlay(Snapshot):
         return pa.concat_tables([self._put.scan(names), self._gone.scan()])
 
     def __len__(self) -> int:
-        return int(self._merged().num_rows)
+        touched = self.touched()
+        if self._keyed and touched.num_rows:
+            touched = self.base.get(self._identity, touched, nulls=True)
+        return len(self.base) - int(touched.num_rows) + len(self._put)
 
 
 def _filled(keys: pa.Table, schema: Schema) -> pa.Table:

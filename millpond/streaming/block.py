@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from millpond import steps
 from millpond.changes import Changes, Position
-from millpond.connectors.source import SEQ
+from millpond.connectors.source import SEQ, NativeSource
 from millpond.plan.plans import BlockPlan
 from millpond.query.evaluate import Evaluator
 from millpond.query.overlay import Overlay
@@ -91,7 +91,10 @@ class Block(AheadStatement):
         return self._schema.empty_table()
 
     def _evaluate_ahead(self, batch: Batch, snapshots: StoreSnapshot) -> BlockAhead:
-        known = batch.size if not batch.is_decoded_elsewhere else None
+        from millpond.engine.counting import count_rows
+
+        # Of the messages of a topic some may not be rows.
+        known = None if isinstance(batch.source, NativeSource) else batch.size
         if sum(m.scans for m in self._members) + (known is None) > 1:
             batch.share()
         chain, found = _Chain(self.store, snapshots, self._shared), []
@@ -100,7 +103,7 @@ class Block(AheadStatement):
                 found.append(member.on_spark(batch, chain.view))
             if any(member.writes & later.uses for later in self._members[n + 1 :]):
                 chain.add(found[-1](chain.view))
-        rows = batch.on_spark(lambda: batch.frame.count()) if known is None else known
+        rows = count_rows(batch) if known is None else known
         return BlockAhead(found, rows, self.versions(snapshots))
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
