@@ -9,6 +9,10 @@ import json
 import random
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -20,14 +24,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as hs
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import InheritableThread
 
-from millpond import App, Error
+from millpond import App, Error, allowance
+from millpond.allowance import Allowance
 from millpond.app.check import check_text
 from millpond.connectors.source import Split
 from millpond.engine.failures import explain
 from millpond.engine.load_stage import LoadStage
 from millpond.engine_rule import Engine
-from millpond.errors import InvalidOption, NotSupported, PackageMissing, ResultTooLarge, SourceChanged
+from millpond.errors import (
+    InvalidOption,
+    NotSupported,
+    PackageMissing,
+    ResultTooLarge,
+    SourceChanged,
+    TimedOut,
+)
 from millpond.loading import chunks, large_reads
 from millpond.loading.chunks import Groups, grouped
 from millpond.plan.connectors import Connectors
@@ -567,3 +580,88 @@ def test_splits_are_grouped_up_to_a_size(sizes: list[tuple[int | None, int]], ro
         assert len(group) == 1 or fits(group)
     for one, other in pairwise(found):
         assert not fits([*one, other[0]])
+
+
+# what is cancelled
+
+
+@contextmanager
+def without_room(spark: SparkSession) -> Iterator[None]:
+    """All cores of Spark are busy: other jobs wait."""
+    context = spark.sparkContext
+
+    def occupy() -> None:
+        context.addJobTag("busy")
+        with suppress(Exception):  # it is cancelled
+            context.parallelize(range(2), 2).foreach(lambda _: time.sleep(120))
+
+    thread = InheritableThread(target=occupy, daemon=True)
+    thread.start()
+    wait_until(lambda: len(context.statusTracker().getActiveStageIds()) > 0)
+    time.sleep(0.5)
+    try:
+        yield
+    finally:
+        context.cancelJobsWithTag("busy")
+        thread.join(30)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "query", ["SELECT * FROM {}", "SELECT id + 1 AS id FROM {}", "SELECT COUNT(*) AS n FROM {}"]
+)
+def test_an_app_that_is_closed_does_not_wait_for_a_load(
+    spark: SparkSession, tmp_path: Path, query: str
+) -> None:
+    pq.write_table(pa.table({"id": range(20_000)}), tmp_path / "a.parquet")
+    text = f"CREATE TABLE waits AS {query.format(f'file://{tmp_path}/a.parquet')}"
+    told: list[BaseException] = []
+    app = App("", state=tmp_path / "state")
+
+    def load() -> None:
+        try:
+            app.sql(text)
+        except BaseException as error:
+            told.append(error)
+
+    with without_room(spark):
+        jobs = Jobs(spark)
+        thread = threading.Thread(target=load, daemon=True)
+        thread.start()
+        wait_until(lambda: "table:waits" in statements(jobs))
+        began = time.monotonic()
+        app.close()
+        thread.join(30)
+        assert time.monotonic() - began < 20 and not thread.is_alive()
+    assert len(told) == 1 and isinstance(told[0], Error), told
+    with App(text, state=tmp_path / "state") as again:
+        again.drain()
+        assert len(again.table("waits")) in (1, 20_000)
+
+
+def test_an_insert_that_waits_can_be_cancelled(spark: SparkSession, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": range(20_000)}), tmp_path / "a.parquet")
+    with App("CREATE TABLE t (id BIGINT)") as app:
+        insert = f"INSERT INTO t SELECT id FROM file://{tmp_path}/a.parquet"
+        jobs, limit = Jobs(spark), Allowance(300)
+
+        def end() -> None:
+            wait_until(lambda: "insert:t" in statements(jobs))
+            limit.end()
+
+        with without_room(spark), allowance.given(limit):
+            limit.free()
+            thread = threading.Thread(target=end, daemon=True)
+            thread.start()
+            with pytest.raises(TimedOut):
+                app.sql(insert)
+            thread.join(30)
+        assert len(app.table("t")) == 0
+        app.sql(insert)
+        assert len(app.table("t")) == 20_000

@@ -133,7 +133,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         lifetime.is_closed,
     )
     captured_streams = CapturedStreams(store, sources, followers, state.identity, mask)
-    loader = Loader(lock, table_loads.load, lifetime.is_closed)
+    loader = Loader(lock, table_loads.load, lifetime.is_closed, large.close)
 
     # materialized views and running statements
     views = Views(store, evaluator, followers, query_states, mask, sources.open, copy)

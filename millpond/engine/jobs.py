@@ -1,20 +1,26 @@
-"""Names the jobs that Spark runs for a statement, and puts them into a scheduler pool of the statement.
+"""Names the jobs that Spark runs for a statement, puts them into a scheduler pool of the statement, and cancels them.
 
 So Spark tells them apart in its pages and logs, and those of a heavy statement do not hold the others.
 """
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from logging import LogRecord
 from typing import TYPE_CHECKING
 
+from millpond.engine.internals import active_context
+from millpond.errors import Closed
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _statement: ContextVar[str | None] = ContextVar("statement", default=None)
+_numbers = itertools.count(1)
 _PROPERTIES = ("spark.job.description", "spark.scheduler.pool")
 
 
@@ -49,3 +55,49 @@ def named(spark: SparkSession) -> Iterator[None]:
         with suppress(Exception):  # the Java process may be gone
             for key, value in before:
                 context.setLocalProperty(key, value)  # type: ignore[arg-type]
+
+
+class Cancellable:
+    """Represents work on Spark, in any number of threads, that another thread can cancel for good."""
+
+    def __init__(self) -> None:
+        self._tag = f"millpond-work-{next(_numbers)}"
+        self._lock = threading.Lock()
+        self._running = 0
+        self._cancelled = False
+
+    @contextmanager
+    def running(self, spark: SparkSession) -> Iterator[None]:
+        """Runs jobs in this thread. Raises Closed if the work is cancelled, or was."""
+        context = spark.sparkContext
+        with self._lock:
+            self._running += 1
+        context.addJobTag(self._tag)
+        context.setInterruptOnCancel(True)
+        try:
+            self._check()
+            yield
+        except Exception as error:
+            if not isinstance(error, Closed):
+                self._check()
+            raise
+        finally:
+            with suppress(Exception):  # the Java process may be gone
+                context.removeJobTag(self._tag)
+                context.setInterruptOnCancel(False)
+            with self._lock:
+                self._running -= 1
+
+    def _check(self) -> None:
+        if self._cancelled:
+            raise Closed("the work was cancelled", hint="run it again")
+
+    def cancel(self) -> bool:
+        """Cancels the current jobs, and all later ones; returns whether something still runs. A job may just have
+        begun: it is called until nothing does.
+        """
+        self._cancelled = True
+        if self._running and (context := active_context()) is not None:
+            with suppress(Exception):  # the Java process may be gone
+                context.cancelJobsWithTag(self._tag)
+        return self._running > 0

@@ -14,7 +14,7 @@ from millpond.engine.carrier import Sessions
 from millpond.engine.collect import collect
 from millpond.engine.failures import explain
 from millpond.engine.functions import register
-from millpond.engine.jobs import named, working_for
+from millpond.engine.jobs import Cancellable, named, working_for
 from millpond.engine.local_stage import Tables
 from millpond.engine.native_parquet import is_of_the_reader
 from millpond.engine.spark_stage import SparkStage
@@ -47,7 +47,12 @@ class LoadStage:
         self._clock = clock
         self._sessions = Sessions(None, spark)
         self._sifts = sifts
+        self._work = Cancellable()
         self._stages: dict[str, SparkStage] = {}
+
+    def cancel(self) -> bool:
+        """Cancels what Spark reads now, and all that is asked for later; returns whether something still runs."""
+        return self._work.cancel()
 
     def chunk(self, plan: BatchPlan, source: Source, splits: Sequence[Split], tables: Tables) -> Found:
         """Returns the result of a query over some rows of its source, in their order and with ``_seq``."""
@@ -99,7 +104,8 @@ class LoadStage:
         """Runs work on what is read of the sources: by Spark's own reader, where that may be; if it fails, again by
         ours, which says what is wrong.
         """
-        with working_for(self._name), named(spark := self._sessions.session()):
+        spark = self._sessions.session()
+        with working_for(self._name), named(spark), self._work.running(spark):
             reads = {}
             try:
                 reads = {

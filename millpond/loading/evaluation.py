@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millpond import steps
+from millpond import allowance, steps
 from millpond.connectors import prefetch
 from millpond.connectors.source import SEQ, Source, Split
-from millpond.errors import DataError, Error, ResultTooLarge
+from millpond.errors import Closed, DataError, Error, ResultTooLarge
 from millpond.formats.received import none_rejected
 from millpond.loading.chunks import Answer, Groups, Splits, chunks_of, grouped, rows_of
 from millpond.loading.inputs import Inputs
@@ -86,8 +86,30 @@ class Evaluation:
         numbered: bool = False,
     ) -> Iterator[Answer]:
         """Yields the rows of the query over what is to be read, chunk by chunk if possible; the first are skipped.
-        ``numbered``: with their sequence numbers.
+        ``numbered``: with their sequence numbers. What Spark does can be cancelled meanwhile.
         """
+        try:
+            with allowance.ending(self._cancel):
+                yield from self._answers(sources, splits, groups, skip, numbered=numbered)
+        except Closed:
+            self.__dict__.pop("_stage", None)
+            allowance.check()  # the work of this thread alone may have been cancelled
+            raise
+
+    def _cancel(self) -> None:
+        stage: LoadStage | None = self.__dict__.get("_stage")
+        if stage is not None:
+            stage.cancel()
+
+    def _answers(
+        self,
+        sources: Mapping[str, Source],
+        splits: Splits,
+        groups: Groups | None,
+        skip: int,
+        *,
+        numbered: bool,
+    ) -> Iterator[Answer]:
         self._large.check(self.plan.rule, self.plan.query, sources)
         by = self.plan.by
         if by is None:

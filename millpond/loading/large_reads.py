@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from millpond.clock import Clock
 from millpond.connectors import abilities
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 GROUP_ROWS = 1_000_000
 GROUP_BYTES = 64 << 20
 """Rows and bytes of a chunk that executors read. This process holds up to three at a time."""
+
+_PAUSE = 0.1
+"""Seconds until jobs are cancelled again."""
 
 
 class LargeReads:
@@ -42,6 +47,8 @@ class LargeReads:
         self._clock = clock
         self._engine = engine
         self._evaluator = evaluator
+        self._stages: WeakSet[LoadStage] = WeakSet()
+        self._closed = False
 
     def rule(self, rule: EngineRule) -> EngineRule:
         """Returns the rule of a statement in this app."""
@@ -95,7 +102,17 @@ class LargeReads:
         """Returns what evaluates by Spark for a statement."""
         from millpond.engine.load_stage import LoadStage
 
-        return LoadStage(name, self._spark, self._clock, sifts=sifts)
+        made = LoadStage(name, self._spark, self._clock, sifts=sifts)
+        self._stages.add(made)
+        if self._closed:
+            made.cancel()
+        return made
+
+    def close(self) -> None:
+        """Cancels what Spark reads, and waits until it has ended. Nothing is read by Spark afterwards."""
+        self._closed = True
+        while any([stage.cancel() for stage in list(self._stages)]):
+            time.sleep(_PAUSE)
 
     def is_left_here(self, rule: EngineRule, error: Error) -> bool:
         """Returns whether this process reads after executors have failed with an error: it can, if they do not see the

@@ -17,7 +17,7 @@ Failed = Callable[[Error], None]
 
 class Loader:
     """Runs loads. A statement that needs a table waits for it with ``wait``; ``on_end`` is called when one
-    has ended.
+    has ended; ``cancel`` ends what Spark does for them.
     """
 
     def __init__(
@@ -25,8 +25,10 @@ class Loader:
         lock: threading.RLock,
         load: Callable[[LoadPlan], object],
         is_closed: Callable[[], bool],
+        cancel: Callable[[], None],
     ):
         self._load_table = load
+        self._cancel = cancel
         self._is_closed = is_closed
         self._turns = threading.Semaphore(AT_ONCE)
         self._threads: dict[str, threading.Thread] = {}
@@ -140,6 +142,7 @@ class Loader:
             raise errors[0]
 
     def close(self) -> None:
-        """Ends after the chunks that are being written; the app is closed by now."""
+        """Ends after the chunks that are being written; the app is closed by now. What Spark reads is cancelled."""
+        self._cancel()
         for thread in list(self._threads.values()):
             thread.join()
