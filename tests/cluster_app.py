@@ -82,9 +82,11 @@ def say(word: str, what: object = None) -> None:
 def run(master: str, state: str, store: str | None, chunks: int, rows: int) -> None:
     """Sends what was not sent before, and prints what came of all."""
     puts: list[str] = []
+    copies: list[str] = []
     kind = HadoopStore if store is not None and ":" in store else FolderStore
-    put = kind.put
+    put, copy = kind.put, kind.copy
     kind.put = lambda self, name, rows: (puts.append(name), put(self, name, rows))[1]  # type: ignore[method-assign]
+    kind.copy = lambda self, name, files: (copies.append(name), copy(self, name, files))[1]  # type: ignore[method-assign]
     with App(SQL, state=state, master=master, store=store, engine="spark") as app:
         say("open")
         for record in symbols():
@@ -96,7 +98,7 @@ def run(master: str, state: str, store: str | None, chunks: int, rows: int) -> N
             app.send("picks", chunk(number, rows))
             say("sent", number)
             app.drain(300)
-        say("stored", len(puts))
+        say("stored", [len(puts), len([name for name in copies if name not in puts])])
         say("results", results(app))
         say(
             "queries",

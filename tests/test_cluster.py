@@ -32,7 +32,7 @@ from tools.services import s3a
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROWS = 12_000
+ROWS = 24_000
 CHUNKS = 4
 
 
@@ -129,7 +129,7 @@ def test_an_app_on_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
                 cluster.kill_worker()
         life.check()
     assert found["results"] == expected(CHUNKS, ROWS)
-    assert found["stored"] > 2 and not list(store.iterdir())
+    assert min(found["stored"]) > 0 and not list(store.iterdir()), "rows, and files of streams"
     assert found["queries"] and all(in_process == 0 for _, in_process, _ in found["queries"])
 
 
@@ -204,7 +204,7 @@ def test_rows_go_through_an_object_store(cluster: Cluster, servers: Servers, tmp
         found = dict(life.words())
         life.check()
     assert found["results"] == expected(2, ROWS)
-    assert found["stored"] > 2
+    assert min(found["stored"]) > 0
     left = s3.client().list_objects_v2(Bucket="rows").get("Contents", [])
     assert all(file["Size"] == 0 for file in left), "of the folder only its mark is left"
 

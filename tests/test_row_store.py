@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from millpond.engine.row_store import SETTING, HadoopStore, open_store, store_of
+from millpond.engine.row_store import PARQUET, SETTING, FolderStore, HadoopStore, open_store, store_of
 from millpond.engine.session import new_session
 from millpond.errors import EngineError
 
@@ -45,6 +46,13 @@ def test_a_store_by_way_of_spark(spark: SparkSession, tmp_path: Path) -> None:
     """As for s3a://: Hadoop's file systems write, here its own one for files."""
     store = HadoopStore(spark, f"file://{tmp_path}/mine")
     assert spark.read.parquet(store.put("1", pa.table({"x": [1, 2]}))).count() == 2
+    files = tmp_path / "with [some] {signs} %20" / "first=7"
+    files.mkdir(parents=True)
+    pq.write_table(pa.table({"x": [1, 2]}), files / "a.parquet")
+    for kind in (store, FolderStore(tmp_path / "[mine] *")):
+        read = spark.read.options(**PARQUET).schema("x BIGINT, first BIGINT")
+        assert read.parquet(kind.copy("2", files.parent)).first() == (1, 7)
+        kind.remove("2")
     store.remove("1")
     assert not (tmp_path / "mine" / "1").exists() and (tmp_path / "mine").exists()
     store.clear()

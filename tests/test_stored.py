@@ -84,7 +84,8 @@ def test_nothing_is_copied_of_what_is_in_files(
         "put",
         lambda self, name, rows: copied.append(rows.num_rows) or put(self, name, rows),
     )
-    with App("CREATE STREAM s (id BIGINT, v STRING)", state=tmp_path) as app:
+    state = tmp_path / "[prod] {a} *?"
+    with App("CREATE STREAM s (id BIGINT, v STRING)", state=state) as app:
         for i in range(3):
             app.send("s", pa.table({"id": range(i * MANY, (i + 1) * MANY), "v": ["some text here"] * MANY}))
         jobs = Jobs(spark)
@@ -99,7 +100,7 @@ def test_nothing_is_copied_of_what_is_in_files(
     assert query["spark_rows"] == 3 * MANY
     assert sum(s.read for s in jobs.of("table:t")) == 3 * MANY
     assert copied == []
-    assert not list((tmp_path / "pinned").glob("*"))
+    assert not list((state / "pinned").glob("*"))
 
 
 def test_damage_is_told_by_spark_too(spark: SparkSession, tmp_path: Path) -> None:

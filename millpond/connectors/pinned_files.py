@@ -26,6 +26,15 @@ class ParquetFiles(Protocol):
 class Pins(Source):
     """Declares that Spark reads rows from Parquet files of the app."""
 
+    @property
+    def pins(self) -> bool:
+        """Returns whether the files contain its rows."""
+        return True
+
     @abstractmethod
-    def pin(self, start: Offset | None, end: Offset) -> tuple[ParquetFiles, list[Split]]:
-        """Returns the files with rows of a range, and splits of the rows that are not in files."""
+    def pin(
+        self, start: Offset | None, end: Offset, *, part: float, most: int | None
+    ) -> tuple[ParquetFiles, list[Split]]:
+        """Returns the files with rows of a range, and splits of the rows that are not in files. At least this part of
+        the rows of each file is in the range; there are no files if they are more than ``most``.
+        """

@@ -58,6 +58,11 @@ class GivenTopic(StreamSource, ABC):
         self.uri = uri
         self.given = given
 
+    @property
+    def pins(self) -> bool:
+        """Returns False: the files contain messages, not rows."""
+        return False
+
     @abstractmethod
     def prepare_topic(
         self, uri: str, values: Mapping[str, Any], declared: Schema | None, given: tuple[Message, ...]

@@ -233,7 +233,7 @@ class Batch:
     def _stage(self) -> Staged | Stored:
         """Raises Divide if its rows are more than are shipped to executors at once."""
         through_files = goes_through_files(spark := self.spark())
-        if isinstance(self.source, Pins) and through_files and not self._is_made_here:
+        if isinstance(self.source, Pins) and self.source.pins and through_files and not self._is_made_here:
             return Stored(spark, self.source, self.start, self.end)
         if self.rows.nbytes > SHIPPED and not through_files and self.halves() is not None:
             raise Divide

@@ -39,7 +39,7 @@ _KNOWN = {
     "INVALID_ARRAY_INDEX": ("an array index is out of range", "use try_element_at or get"),
 }
 _TOO_LARGE = "spark.driver.maxResultSize"
-_DAMAGED = "CRC checksum verification failed"
+_DAMAGED = ("FAILED_READ_FILE", "CRC checksum verification failed")
 _CLASS = re.compile(r"\[([A-Z0-9_]+)(?:\.[A-Z0-9_]+)*\]\s*([^\n]*)")
 
 
@@ -76,8 +76,6 @@ def explain(error: BaseException) -> Error:
     text = str(error)
     if "ExecutorLostFailure" in text or "FetchFailed" in text:
         return EngineLost("the executors that worked on a batch were lost")
-    if _DAMAGED in text:
-        return corrupt("a file of a stream has bytes that are not those that were written")
     if _TOO_LARGE in text:
         return ResultTooLarge(
             f"the result is larger than executors may pass to the driver at once ({_TOO_LARGE})",
@@ -100,6 +98,8 @@ def explain(error: BaseException) -> Error:
             return QueryFailed(
                 f"{message}: {detail}" if "value" in message and detail else message, hint=hint
             )
+    if all(words in text for words in _DAMAGED):
+        return corrupt("a file of a stream has bytes that are not those that were written")
     if _LOST_COLUMN.search(text):
         return _no_plan(": its optimizer has lost a column")
     match = _CLASS.search(text)

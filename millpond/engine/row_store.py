@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 SETTING = "millpond.store"
 """The setting of a session that contains the URI of the app's folder."""
+PARQUET = {
+    "__globPaths__": "false",  # a path is one path, whatever characters it has
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+}
+"""Options of Spark's reader for files that we have written."""
 _LEFT_BEHIND = 24 * 3600.0
 _GROUP_ROWS = 131_072
 """Rows of a row group: groups are read in parallel."""
@@ -128,7 +134,7 @@ class HadoopStore:
             files, path_of = hadoop_files(self._spark.sparkContext, uri)
             for made in folder.rglob("*.parquet"):
                 into = f"{uri}/{made.relative_to(folder)}"
-                files.copyFromLocalFile(False, True, path_of(made.as_uri()), path_of(into))
+                files.copyFromLocalFile(False, True, path_of(f"file://{made}"), path_of(into))
         except Exception as error:
             raise jvm.lost(error) or _lost(self.uri, error) from error
         return uri

@@ -55,6 +55,7 @@ _CLOSED = {"spark.sql.variable.substitute": "false"}
 _PER_SESSION = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.streaming.pollingDelay": "10ms",

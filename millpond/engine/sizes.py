@@ -47,7 +47,7 @@ class BatchSize:
             # A batch may be slow for another reason, such as a Spark that has just started.
             fitting = int(rows * max(left / spent, _SHRINK if fixed else 0.0))
             self.rows = max(self._fewest, min(self.rows, fitting))
-        elif spent < left / 2 and rows >= self.rows:
+        elif spent < left / 2 and 2 * rows > self.rows:  # a source may cut a little earlier
             self.rows = min(self.most, self.rows * 2)
 
     def lessen(self) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.engine.given import active_kept, is_given
-from millpond.engine.row_store import FolderStore, RowStore, store_of
+from millpond.engine.row_store import PARQUET, FolderStore, RowStore, store_of
 from millpond.engine.session import is_local
 from millpond.formats.received import no_rows
 from millpond.records.parquet import have_form
@@ -58,7 +58,7 @@ class Staged:
         name = str(next(_numbers))
         uri = store.put(name, rows)
         self._remove = weakref.finalize(self, store.remove, name)
-        self.frame = spark.read.schema(columns_of(rows.schema)).parquet(uri)
+        self.frame = spark.read.options(**PARQUET).schema(columns_of(rows.schema)).parquet(uri)
 
     @property
     def table(self) -> DataFrame:

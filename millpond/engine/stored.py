@@ -7,6 +7,8 @@ place in the file. Rows that are not in files yet are copied for Spark.
 from __future__ import annotations
 
 import itertools
+import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,7 +16,7 @@ import pyarrow as pa
 from millpond.changes import Offset
 from millpond.connectors.pinned_files import ParquetFiles, Pins
 from millpond.connectors.source import SEQ
-from millpond.engine.row_store import store_of
+from millpond.engine.row_store import PARQUET, store_of
 from millpond.engine.session import is_local
 from millpond.engine.staged import Staged, columns_of
 from millpond.types import Schema, quote
@@ -24,11 +26,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-_SETTINGS = {
+_SETTINGS = PARQUET | {
     "ignoreCorruptFiles": "false",
     "ignoreMissingFiles": "false",
     "parquet.page.verify-checksum.enabled": "true",
 }
+_PART = 0.25
+"""The part of the rows of a file for which Spark reads all of it."""
+_COPIES = 16
+"""Maximum files of a batch that are copied to a store as they are: each is a request, or several."""
 _numbers = itertools.count(1)
 
 
@@ -36,10 +42,11 @@ class Stored:
     """Holds the rows of a range for Spark until it is closed."""
 
     def __init__(self, spark: SparkSession, source: Pins, start: Offset | None, end: Offset):
-        self._files, splits = source.pin(start, end)
         self._staged: Staged | None = None
-        self._copy: str | None = None
+        self._remove: Callable[[], object] = lambda: None
         self._store = None if is_local(spark) else store_of(spark)
+        part, most = (_PART, None) if self._store is None else (1.0, _COPIES)
+        self._files, splits = source.pin(start, end, part=part, most=most)
         try:
             self.frame = self._read(spark, source, [b for s in splits for b in source.read(s)])
         except BaseException:
@@ -60,8 +67,9 @@ class Stored:
         files: ParquetFiles = self._files
         uri = f"file://{folder}"  # Hadoop takes a path as it is
         if self._store is not None:
-            self._copy = f"stored-{next(_numbers)}"
-            uri = self._store.copy(self._copy, folder)
+            name = f"stored-{next(_numbers)}"
+            self._remove = weakref.finalize(self, self._store.remove, name)
+            uri = self._store.copy(name, folder)
         columns = f"{columns_of(schema.arrow())}, {quote(files.column)} BIGINT"
         found = spark.read.options(**_SETTINGS).schema(columns).parquet(uri)
         seq = found[quote(files.column)] + found.metadataColumn("_metadata").getField("row_index")
@@ -74,6 +82,5 @@ class Stored:
     def close(self) -> None:
         if self._staged is not None:
             self._staged.close()
-        if self._store is not None and self._copy is not None:
-            self._store.remove(self._copy)
+        self._remove()
         self._files.close()

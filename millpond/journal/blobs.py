@@ -90,40 +90,54 @@ def place_rows(table: pa.Table, directory: Path, durable: bool) -> list[Blob]:
 def to_file(blobs: Iterable[Blob], directory: Path, durable: bool) -> list[Blob]:
     """Writes the blobs to a new file. It has no effect until a commit names it."""
     stored, offset = [], 0
-    with new_file(directory, ".arrow", durable) as (name, file):
+    with new_file(directory, ".arrow", durable) as new:
         for blob in blobs:
             assert blob.data is not None
-            file.write(blob.data)
-            stored.append(Blob(blob.rows, blob.length, blob.crc, None, name, offset))
+            new.file.write(blob.data)
+            stored.append(Blob(blob.rows, blob.length, blob.crc, None, new.path.name, offset))
             padding = -blob.length % _ALIGNED
-            file.write(bytes(padding))
+            new.file.write(bytes(padding))
             offset += blob.length + padding
     return stored
 
 
+@dataclass(slots=True)
+class NewFile:
+    """Represents a file that is being written."""
+
+    path: Path
+    file: BinaryIO
+
+    def rename(self, name: str) -> None:
+        self.path = self.path.rename(self.path.with_name(name))
+
+
 @contextmanager
-def new_file(directory: Path, suffix: str, durable: bool) -> Iterator[tuple[str, BinaryIO]]:
-    """Opens a new file of the journal, and syncs it at the end. Raises StateUnwritable, and removes it, if it cannot
-    be written.
+def new_file(directory: Path, suffix: str, durable: bool) -> Iterator[NewFile]:
+    """Opens a new file of the journal, and syncs it at the end. Removes it if it cannot be written; that raises
+    StateUnwritable.
     """
-    name = f"{uuid.uuid4().hex}{suffix}"
-    path = directory / DATA / name
+    path = directory / DATA / f"{uuid.uuid4().hex}{suffix}"
+    new: NewFile | None = None
     try:
         if not path.parent.exists():
             path.parent.mkdir(mode=0o700, exist_ok=True)
             if durable:
                 sync_directory(directory)
         with open(path, "x+b") as file:
-            yield name, file
+            yield (new := NewFile(path, file))
             file.flush()
             if durable:
                 os.fsync(file.fileno())
         if durable:
             sync_directory(path.parent)
-    except OSError as e:
-        with suppress(OSError):
-            path.unlink()
-        raise StateUnwritable(f'"{path}" cannot be written: {e.strerror or e}') from e
+    except BaseException as e:
+        if new is not None:
+            with suppress(OSError):
+                new.path.unlink()
+        if isinstance(e, OSError):
+            raise StateUnwritable(f'"{path}" cannot be written: {e.strerror or e}') from e
+        raise
 
 
 def remove_files(directory: Path, names: Iterable[str | None]) -> None:

@@ -27,8 +27,6 @@ from millpond.journal.database import guarded, open_to_read
 from millpond.journal.segment_files import SUFFIX, is_whole
 
 FOLDER = "pinned"
-_WORTH = 4
-"""A file is read completely for at least this part of its rows."""
 
 
 class Pinned:
@@ -63,43 +61,61 @@ class _File:
     end: int
 
 
-def pin(path: str | os.PathLike[str], stream: str, start: int, end: int, columns: pa.Schema) -> Pinned:
-    """Pins the files of the rows ``start`` up to ``end`` that Spark reads as these columns."""
+def pin(
+    path: str | os.PathLike[str],
+    stream: str,
+    start: int,
+    end: int,
+    columns: pa.Schema,
+    *,
+    part: float = 0.25,
+    most: int | None = None,
+) -> Pinned:
+    """Pins the files of the rows ``start`` up to ``end`` that Spark reads as these columns, if they are not more than
+    ``most``: those of which at least this part of the rows is wanted.
+    """
     directory, name = Path(path), stream.lower()
     with guarded(directory), closing(open_to_read(directory)) as connection:
         connection.execute("BEGIN")
         schemas = Schemas()
         fits: dict[int, bool] = {}
         files = []
+        low = None  # the first row that is stored
         for segments in _by_file(read_segments(connection, name, start, end)):
+            low = max(start, segments[0].first) if low is None else low
+            if segments[0].blob.file is None or not segments[0].blob.file.endswith(SUFFIX):
+                continue
             number = segments[0].schema
             if number not in fits:
                 fits[number] = _fits(schemas.read(connection, number), columns)
-            if fits[number] and (found := _worth(connection, segments, start, end)) is not None:
+            if fits[number] and (found := _worth(connection, segments, start, end, part)) is not None:
                 files.append(found)
         column = _free_name(columns)
-        folder = _linked(directory, name, files, column) if files else None
+        few = most is None or len(files) <= most
+        folder = _linked(directory, name, files, column) if files and few else None
     if folder is None:
         return Pinned(None, column, None, [(start, end)])
-    whole = all(start <= f.first and f.first + f.rows <= end for f in files)
-    return Pinned(folder, column, None if whole else (start, end), list(_others(files, start, end)))
+    assert low is not None
+    whole = all(low <= f.first and f.first + f.rows <= end for f in files)
+    return Pinned(folder, column, None if whole else (low, end), list(_others(files, low, end)))
 
 
 def _by_file(segments: Iterator[Segment]) -> Iterator[list[Segment]]:
-    """Groups the segments that are in one Parquet file; the others are left out."""
-    for file, group in groupby(segments, lambda s: s.blob.file):
-        if file is not None and file.endswith(SUFFIX):
-            yield list(group)
+    """Groups the segments that are in one file."""
+    for _, group in groupby(segments, lambda s: s.blob.file):
+        yield list(group)
 
 
-def _worth(connection: sqlite3.Connection, segments: list[Segment], start: int, end: int) -> _File | None:
-    """Returns the file of the segments, if enough of its rows are between ``start`` and ``end``."""
+def _worth(
+    connection: sqlite3.Connection, segments: list[Segment], start: int, end: int, part: float
+) -> _File | None:
+    """Returns the file of the segments, if this part of its rows is between ``start`` and ``end``."""
     blob = segments[0].blob
     assert blob.file is not None
     query = "SELECT MAX(offset + rows) FROM segments WHERE file = ?"
     (rows,) = connection.execute(query, (blob.file,)).fetchone()
     a, b = max(start, segments[0].first), min(end, segments[-1].end)
-    return _File(blob.file, segments[0].first - blob.offset, rows, a, b) if (b - a) * _WORTH >= rows else None
+    return _File(blob.file, segments[0].first - blob.offset, rows, a, b) if b - a >= part * rows else None
 
 
 def _fits(stored: pa.Schema, columns: pa.Schema) -> bool:

@@ -16,11 +16,14 @@ from millpond.journal.blob_rows import (
     remove_rows,
     write_segments,
 )
-from millpond.journal.blobs import PART_ROWS, Blob, decode
+from millpond.journal.blobs import PART_ROWS, Blob, decode, encoded, remove_files, to_file
 from millpond.journal.segment_files import write_runs
+from millpond.records.parquet import have_form
 
 ROLL_BYTES = 1 << 23
 _RUN_SECONDS = 60.0
+_FILE_BYTES = 1 << 18
+"""Bytes of consecutive rows that are worth a file of their own."""
 
 
 def roll(
@@ -36,22 +39,48 @@ def roll(
     if bounds[0] is None:
         return
     small = [s for s in read_segments(connection, stream, *bounds) if s.blob.file is None]
-    rolled: list[tuple[list[Segment], Blob]] = []
-    for runs in _files(_runs(small)):
-        schema = schemas.read(connection, runs[0][0].schema)
-        tables = [
-            pa.Table.from_batches(
-                [decode(s.blob, schema, directory, f'stream "{stream}", row {s.first}') for s in run]
-            )
-            for run in runs
-        ]
-        rolled += zip(runs, write_runs(tables, directory, durable), strict=True)
+    rolled = _write(list(_files(_runs(small))), connection, directory, stream, schemas, durable)
     connection.executemany(
         "DELETE FROM segments WHERE name = ? AND first = ?", [(stream, s.first) for s in small]
     )
     for run, blob in rolled:
         # The newest time of the run: no row of it expires too early.
         write_segments(connection, stream, run[0].first, run[-1].sent, Rows(b"", (blob,)), run[0].schema)
+
+
+def _write(
+    files: list[list[list[Segment]]],
+    connection: sqlite3.Connection,
+    directory: Path,
+    stream: str,
+    schemas: Schemas,
+    durable: bool,
+) -> list[tuple[list[Segment], Blob]]:
+    """Writes the runs of each file, and returns them with their blobs. Those of small files share one of Arrow: it is
+    synced once, and Spark does not have to open many.
+    """
+    written: list[tuple[list[Segment], Blob]] = []
+    small: list[tuple[list[Segment], pa.RecordBatch]] = []
+    try:
+        for runs in files:
+            schema = schemas.read(connection, runs[0][0].schema)
+            tables = [
+                pa.Table.from_batches(
+                    [decode(s.blob, schema, directory, f'stream "{stream}", row {s.first}') for s in run]
+                ).combine_chunks()
+                for run in runs
+            ]
+            if have_form(schema) and sum(s.blob.length for run in runs for s in run) >= _FILE_BYTES:
+                written += zip(runs, write_runs(tables, directory, durable), strict=True)
+            else:
+                small += ((run, t.to_batches()[0]) for run, t in zip(runs, tables, strict=True))
+        if small:
+            blobs = to_file((encoded(rows) for _, rows in small), directory, durable)
+            written += zip((run for run, _ in small), blobs, strict=True)
+    except BaseException:
+        remove_files(directory, [blob.file for _, blob in written])
+        raise
+    return written
 
 
 def _runs(segments: list[Segment]) -> Iterator[list[Segment]]:

@@ -1,14 +1,16 @@
 """Writes rows of streams as Parquet files, which Spark's own reader scans, and reads them here.
 
-A row group is one blob: its ``offset`` is the number of rows before it in the file, its checksum is over its bytes. The
-name of a file contains the checksum of its footer: nothing is parsed that is not what was written. Spark does not know
-these checksums: for it each page has one. A file has few row groups, because Spark reads all of it to find some of its
-rows.
+A blob is a row group, or some rows of one: its ``offset`` is the number of rows before it in the file, its checksum is
+over the bytes of the group, its length is its share of them. The name of a file contains the checksum of its footer:
+nothing is parsed that is not what was written. Spark does not know these checksums: for it each page has one. A file
+has few row groups, because Spark reads all of it to find some of its rows.
 """
 
 from __future__ import annotations
 
+import threading
 import zlib
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,21 +19,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millpond.journal.blobs import (
-    DATA,
     INLINE_BYTES,
+    PART_ROWS,
     Blob,
     decode,
-    encoded,
     new_file,
     place_rows,
+    remove_files,
     rows_of_a_blob,
-    to_file,
 )
 from millpond.records.parquet import have_form
 
 SUFFIX = ".parquet"
 _GROUPS = 4
 """Maximum row groups of a file."""
+_MOST_BYTES = 1 << 29
+"""Maximum bytes of a row group: a page of more than 2 GB cannot be read."""
+_KEPT, _KEPT_BYTES = 2, 1 << 24
+"""Groups that are kept decoded, and their maximum bytes."""
 _TAIL = 8
 """Bytes at the end: the length of the footer, and the name of the format."""
 _IN_PARALLEL = 20_000
@@ -53,6 +58,9 @@ class _Group(NamedTuple):
     start: int
     length: int
 
+    def contains(self, blob: Blob) -> bool:
+        return self.before <= blob.offset and blob.offset + blob.rows <= self.before + self.rows
+
     def read(self, file: pa.NativeFile) -> pa.Buffer:
         file.seek(self.start)
         return file.read_buffer(self.length)
@@ -60,49 +68,64 @@ class _Group(NamedTuple):
 
 def place_segments(table: pa.Table, directory: Path, durable: bool) -> list[Blob]:
     """Returns rows of a stream as they are to be stored: few in SQLite, many in files, written and synced."""
+    rows = rows_of_a_blob(table)
     if table.nbytes <= INLINE_BYTES or not have_form(table.schema):
         return place_rows(table, directory, durable)
-    return _write_files(table, directory, durable)
+    groups = [table.slice(at, rows) for at in range(0, table.num_rows, rows)]
+    if any(g.nbytes > _MOST_BYTES for g in groups):  # few rows may have most of the bytes
+        return place_rows(table, directory, durable)
+    blobs: list[Blob] = []
+    try:
+        for at in range(0, len(groups), _GROUPS):
+            blobs += _write([[group] for group in groups[at : at + _GROUPS]], directory, durable)
+    except BaseException:
+        remove_files(directory, [b.file for b in blobs])
+        raise
+    return blobs
+
+
+def write_runs(runs: Sequence[pa.Table], directory: Path, durable: bool) -> list[Blob]:
+    """Writes the runs, consecutive rows of a stream with one schema that Parquet keeps, to a new file: one blob for
+    each, many in a row group. It has no effect until a commit names it.
+    """
+    groups: list[list[pa.Table]] = [[]]
+    for run in runs:
+        if groups[-1] and sum(r.num_rows for r in groups[-1]) + run.num_rows > PART_ROWS:
+            groups.append([])
+        groups[-1].append(run)
+    return _write(groups, directory, durable)
+
+
+def _write(groups: Sequence[Sequence[pa.Table]], directory: Path, durable: bool) -> list[Blob]:
+    """Writes row groups, each of some tables, to a new file; returns a blob for each table."""
+    with new_file(directory, SUFFIX, durable) as new:
+        path, schema = str(new.path), groups[0][0].schema
+        with pa.OSFile(path, "wb") as into, pq.ParquetWriter(into, schema, **_SETTINGS) as writer:
+            for tables in groups:
+                whole = pa.concat_tables(tables)
+                writer.write_table(whole, whole.num_rows)
+        with pa.memory_map(path) as file:
+            named = f"{new.path.stem}-{zlib.crc32(_footer(file)):08x}{SUFFIX}"
+            found = [
+                Blob(t.num_rows, group.length * t.num_rows // group.rows, crc, None, named, before)
+                for tables, group in zip(groups, _groups(file), strict=True)
+                for crc in [zlib.crc32(group.read(file))]
+                for t, before in _with_rows_before(tables, group.before)
+            ]
+        new.rename(named)
+    return found
+
+
+def _with_rows_before(tables: Sequence[pa.Table], before: int) -> Iterator[tuple[pa.Table, int]]:
+    for table in tables:
+        yield table, before
+        before += table.num_rows
 
 
 def decode_segment(blob: Blob, schema: pa.Schema, directory: Path, what: str) -> pa.RecordBatch:
     """Decodes a blob of a stream. Raises StateCorrupt, naming ``what``, if a bit of it is wrong."""
     is_ours = blob.file is not None and blob.file.endswith(SUFFIX)
-    return decode(blob, schema, directory, what, _read_group if is_ours else None)
-
-
-def _write_files(table: pa.Table, directory: Path, durable: bool) -> list[Blob]:
-    rows = rows_of_a_blob(table)
-    pieces = (table.slice(at, rows * _GROUPS) for at in range(0, table.num_rows, rows * _GROUPS))
-    return [blob for piece in pieces for blob in _write([piece], rows, directory, durable)]
-
-
-def write_runs(runs: Sequence[pa.Table], directory: Path, durable: bool) -> list[Blob]:
-    """Writes the runs, consecutive rows of a stream with one schema, to a new file: one blob for each. It has no effect
-    until a commit names it.
-    """
-    if have_form(runs[0].schema):
-        return _write(runs, max(r.num_rows for r in runs), directory, durable)
-    return to_file((encoded(r.combine_chunks().to_batches()[0]) for r in runs), directory, durable)
-
-
-def _write(tables: Sequence[pa.Table], rows: int, directory: Path, durable: bool) -> list[Blob]:
-    """Writes rows to a new file. Groups have at most so many rows, and rows of one of the tables."""
-    with new_file(directory, SUFFIX, durable) as (name, _):
-        path = directory / DATA / name
-        with (
-            pa.OSFile(str(path), "wb") as into,
-            pq.ParquetWriter(into, tables[0].schema, **_SETTINGS) as writer,
-        ):
-            for table in tables:
-                writer.write_table(table, rows)
-        with pa.memory_map(str(path)) as file:
-            named = f"{path.stem}-{zlib.crc32(_footer(file)):08x}{SUFFIX}"
-            found = [
-                Blob(g.rows, g.length, zlib.crc32(g.read(file)), None, named, g.before) for g in _groups(file)
-            ]
-        path.rename(path.with_name(named))
-    return found
+    return decode(blob, schema, directory, what, _read_blob if is_ours else None)
 
 
 def is_whole(path: Path) -> bool:
@@ -115,19 +138,45 @@ def _has_its_footer(file: pa.NativeFile, name: str) -> bool:
     return name.removesuffix(SUFFIX).endswith(f"-{zlib.crc32(_footer(file)):08x}")
 
 
-def _read_group(file: pa.NativeFile, blob: Blob, schema: pa.Schema) -> pa.RecordBatch | None:
+_decoded: OrderedDict[str, tuple[_Group, pa.RecordBatch]] = OrderedDict()
+"""The group of a file that was read last, of some files: many blobs may be in it, and small batches read parts of it.
+The names of files are unique, and files do not change.
+"""
+_decoding = threading.Lock()
+
+
+def _read_blob(file: pa.NativeFile, blob: Blob, schema: pa.Schema) -> pa.RecordBatch | None:
     """Returns the rows of a blob; None if the bytes are not those that were written."""
+    assert blob.file is not None
+    with _decoding:
+        known = _decoded.get(blob.file)
+    if known is None or not known[0].contains(blob) or known[1].schema != schema:
+        known = _read_group(file, blob, schema)
+        if known is None:
+            return None
+        with _decoding:
+            _decoded.pop(blob.file, None)
+            if known[1].nbytes <= _KEPT_BYTES:
+                _decoded[blob.file] = known
+            while len(_decoded) > _KEPT:
+                _decoded.popitem(last=False)
+    group, rows = known
+    return rows.slice(blob.offset - group.before, blob.rows)
+
+
+def _read_group(file: pa.NativeFile, blob: Blob, schema: pa.Schema) -> tuple[_Group, pa.RecordBatch] | None:
+    """Returns the row group with a blob, and its rows."""
     assert blob.file is not None
     if not _has_its_footer(file, blob.file):
         return None
-    group = next((g for g in _groups(file) if g.before == blob.offset), None)
-    if group is None or group.length != blob.length or zlib.crc32(group.read(file)) != blob.crc:
+    group = next((g for g in _groups(file) if g.contains(blob)), None)
+    if group is None or zlib.crc32(group.read(file)) != blob.crc:
         return None
     found = pq.ParquetFile(file).read_row_group(group.number, use_threads=group.rows > _IN_PARALLEL)
     found = found.replace_schema_metadata(None)
     if found.schema != schema:
         found = found.cast(schema)
-    return found.combine_chunks().to_batches()[0]
+    return group, found.combine_chunks().to_batches()[0]
 
 
 def _footer(file: pa.NativeFile) -> pa.Buffer:

@@ -82,9 +82,12 @@ class StreamSource(Follows, Steps, Pins):
             return []
         return [StreamSplit(part.rows, part.size, part) for part in parts(self.path, self.name, first, end)]
 
-    def pin(self, start: Offset | None, end: Offset) -> tuple[Pinned, list[Split]]:
+    def pin(
+        self, start: Offset | None, end: Offset, *, part: float, most: int | None
+    ) -> tuple[Pinned, list[Split]]:
         first = start["seq"] if start else end["seq"] if self.values["start"] == "latest" else 0
-        files = pin(self.path, self.name, first, end["seq"], self._columns.arrow())
+        columns = self._columns.arrow()
+        files = pin(self.path, self.name, first, end["seq"], columns, part=part, most=most)
         return files, [split for a, b in files.rest for split in self._splits(a, b)]
 
     def clip(self, start: Offset | None, end: Offset, rows: int) -> Offset:
