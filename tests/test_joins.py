@@ -99,12 +99,14 @@ def test_explain_says_who_finds_pairs() -> None:
     select = f"FROM o JOIN p ON o.id = p.id AND {BOUND} GROUP BY o.id"
     text = f"""{STREAMS}
 INSERT INTO counts SELECT o.id, LAST(p.y) AS y {select};
+INSERT INTO counts SELECT o.id, MAX(p.y) AS y {select.replace("AND", "AND (o.x < p.y OR p.ts < now()) AND", 1)};
 INSERT INTO counts SELECT o.id, MAX(p.y) AS y {select} WITH ('engine' = 'spark');
 INSERT INTO counts SELECT o.id, MAX(p.y) AS y {select} WITH ('engine' = 'process');
 """.replace(STREAMS, STREAMS + "CREATE TABLE counts (id INT PRIMARY KEY, y INT);")
-    *_, numbered, spark, process = ("\n".join(lines) for _, lines in explain_text(check_text(text)))
+    *_, numbered, changing, spark, process = ("\n".join(lines) for _, lines in explain_text(check_text(text)))
     assert "the pairs come to the driver, as the statement needs their numbers" in numbered
     assert "batch stage: in process, however many pairs there are" in numbered
+    assert "the pairs come to the driver, as the condition may give another value each time" in changing
     assert ", pairs by Spark (engine = spark)" in spark and "the pairs stay on its executors" in spark
     assert ", pairs in process (engine = process)" in process and "executors" not in process
 

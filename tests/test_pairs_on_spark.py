@@ -4,6 +4,7 @@ driver."""
 from __future__ import annotations
 
 import datetime as dt
+import json
 import random
 from decimal import Decimal
 from functools import partial
@@ -18,7 +19,9 @@ from millpond.engine.joined_batch import JoinedBatch
 from millpond.engine.staged import Staged
 from millpond.engine_rule import Engine
 from millpond.streaming.stream_join import JoinState
+from tests.servers import Servers
 from tests.spark_jobs import Jobs
+from tests.test_kafka import new_topic, uri
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +31,7 @@ ENGINES: tuple[Engine, Engine] = ("process", "spark")
 ZERO = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 MARK = "WATERMARK FOR ts AS ts - INTERVAL 2 SECONDS"
 STREAMS = f"""
-CREATE STREAM a (n INT, k INT, d DECIMAL(9,2), s STRING, l ARRAY<INT>, ts TIMESTAMP, {MARK});
+CREATE STREAM a (n INT, k INT, d DECIMAL(9,2), s STRING, ts TIMESTAMP, {MARK});
 CREATE STREAM b (n INT, k BIGINT, d DECIMAL(11,3), s STRING, ts TIMESTAMP, {MARK});
 CREATE STREAM c (n INT, k INT, ts TIMESTAMP, {MARK});
 CREATE TABLE names (k INT PRIMARY KEY, name STRING);
@@ -52,6 +55,12 @@ QUERIES = {
         FROM (SELECT n, k, ts, d + 1 AS x FROM a WHERE n % 5 <> 2) a JOIN b ON {ON}""",
     "a table below": f"""CREATE TABLE t AS SELECT a.n, a.g, b.n AS bn
         FROM (SELECT a.n, a.k, a.ts, groups.g FROM a JOIN groups ON groups.k = a.k) a LEFT JOIN b ON {ON}""",
+    "another value each time": f"""CREATE TABLE t AS SELECT a.n, a.past, b.n AS bn
+        FROM (SELECT n, k, ts, ts < now() AS past FROM a) a FULL JOIN b ON {ON}""",
+    "another condition each time": f"""CREATE TABLE t AS SELECT {COLUMNS} FROM a JOIN b
+        ON {ON} AND (a.n < b.n OR a.ts < now())""",
+    "errors below": f"""CREATE TABLE t AS SELECT a.n, a.q, b.n AS bn
+        FROM (SELECT n, k, ts, 10 / (n - 7) AS q FROM a) a LEFT JOIN b ON {ON}""",
     "groups": f"""CREATE TABLE t AS SELECT a.k, COUNT(*) AS n, SUM(a.d) AS d, MAX(b.d) AS m, COUNT(DISTINCT b.n) AS e
         FROM a LEFT JOIN b ON {ON} GROUP BY a.k""",
     "first and last": f"""CREATE TABLE t AS SELECT a.k, FIRST(b.n) AS f, LAST(b.n) AS l, COLLECT_LIST(b.n) AS c
@@ -79,8 +88,6 @@ def some_rows(choice: random.Random, stream: str, start: int, count: int, time: 
         if stream != "c":
             row["d"] = maybe(Decimal(choice.randint(0, 8)) / 4)
             row["s"] = maybe(choice.choice(["", "x", "é", "X"]))
-        if stream == "a":
-            row["l"] = [1, 2][: choice.randint(0, 2)]
         made.append(row)
     return made
 
@@ -117,8 +124,9 @@ def answers(sql: str, sent: list[tuple[str, list[Row]]], engine: Engine) -> dict
     return found
 
 
-COLLECTED = ("first and last", "rows without a match")
+COLLECTED = ("another condition each time", "first and last", "rows without a match")
 """Statements that need the numbers of the pairs."""
+WITH_ERRORS = ("errors", "errors below", "rows without a match")
 GROUPED = ("groups", "first and last", "windows", "groups of three")
 """Statements whose results have no order."""
 QUICK = ("inner", "full", "groups", "three")
@@ -138,7 +146,7 @@ def test_the_same_as_in_process(kind: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(JoinState, "take", None)
     found = answers(QUERIES[kind], sent, "spark")
     assert found.keys() == wanted.keys()
-    assert bool(wanted["errors"].num_rows) == (kind in ("errors", "rows without a match"))
+    assert bool(wanted["errors"].num_rows) == (kind in WITH_ERRORS)
     for name, rows in wanted.items():
         assert found[name].schema == rows.schema, name
         order = partial(sorted, key=repr) if name == "t" and kind in GROUPED else list
@@ -203,3 +211,27 @@ def test_a_stored_side_that_is_much_larger_is_looked_up(
         app.drain(120)
         assert app.sql("SELECT COUNT(*) AS n, SUM(x) AS x FROM t").rows() == [{"n": 50, "x": 2450}]
     assert max(passed) == 50
+
+
+@pytest.mark.usefixtures("spark")
+def test_topics(servers: Servers) -> None:
+    """Executors decode their messages; those that they cannot are error records, told when the rows were read."""
+    kafka = servers.kafka
+    topics = {name: new_topic(kafka, 2) for name in "ab"}
+    for name, topic in topics.items():
+        messages = [json.dumps({"id": i, "k": i % 20, name: f"{name}{i}"}) for i in range(60)]
+        kafka.produce(topic, [(None, m, i % 2) for i, m in enumerate([*messages, "{"])])
+    found = []
+    for engine in ENGINES:
+        streams = "".join(
+            f"CREATE STREAM {name} (id BIGINT, k INT, {name} STRING) WITH ('connector' = '{uri(kafka, topic)}');"
+            for name, topic in topics.items()
+        )
+        query = "SELECT a.id, b.id AS other, a.a, b.b FROM a JOIN b ON a.k = b.k"
+        with App(f"{streams} CREATE TABLE t AS {query}", engine=engine) as app:
+            app.drain(120)
+            rows = app.sql("SELECT * FROM t ORDER BY id, other").rows()
+            errors = app.sql("SELECT query, stream, seq, reason, row FROM `t$errors` ORDER BY stream").rows()
+            found.append((rows, errors))
+    assert found[0] == found[1]
+    assert len(found[0][0]) == 180 and len(found[0][1]) == 2

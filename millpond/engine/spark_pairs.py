@@ -124,6 +124,7 @@ class SparkPairs:
         self._me = join.sides[side]
         self._plan = plan_pairs(join, side, stored)
         self._stage = SparkStage(self._plan, clock)
+        self._may_keep = is_steady(self._plan)
         self._keys = [k[side] for k in join.keys]
         self._outer = [s.outer for s in join.sides]
         self._plain = is_plain(own)
@@ -213,7 +214,7 @@ class SparkPairs:
         numbered = own.frame.selectExpr("*", f"{SEQ} AS {ID}")
         rows = _LOOKUP * own.count
         frame = held.enter_context(self._stage.results(numbered, tables, rows=rows, cheap=True))
-        if not keep or (own.last - own.first + 1).bit_length() + bits > _BITS:
+        if not keep or not self._may_keep or (own.last - own.first + 1).bit_length() + bits > _BITS:
             return self._collected(own, collect(frame).cast(schema), held, bits)
         frame = frame.persist()
         held.callback(partial(_release, frame))

@@ -9,7 +9,7 @@ from millpond.connectors.sink import NativeSink, Sink, find_sink
 from millpond.engine_rule import Engine, EngineRule, rule_of
 from millpond.errors import without_passwords
 from millpond.plan.load import order_matters
-from millpond.plan.pairs import needs_numbers
+from millpond.plan.pairs import why_collected
 from millpond.plan.plans import (
     BatchPlan,
     FoldPlan,
@@ -122,15 +122,15 @@ def _headline(planned: Planned) -> str:
 
 def _pipeline(plan: PipelinePlan, ways: Ways, rule: EngineRule) -> Iterator[str]:
     """Describes what happens to a batch, and what is stored in addition to the target."""
-    numbered = plan.join is not None and needs_numbers(plan)
+    collected = why_collected(plan) if plan.join is not None else None
     if plan.join is not None:
         yield from _join(plan.join, ways, rule)
         if rule.engine != "process":
-            yield _pairs(numbered)
+            yield _pairs(collected)
     if plan.target.real_time:
         yield f"real time: read {plan.batch.stream.relation.name}, evaluated by Spark alone, row by row"
     else:
-        yield from _batch(plan.batch, ways, rule, _above(rule, numbered) if plan.join is not None else None)
+        yield from _batch(plan.batch, ways, rule, _above(rule, collected) if plan.join is not None else None)
     if isinstance(plan, FoldPlan):
         yield from _fold(plan.fold, ways, rule)
     if isinstance(plan, GroupsPlan):
@@ -226,16 +226,16 @@ def _join(plan: JoinPlan, ways: Ways, rule: EngineRule) -> Iterator[str]:
     for side in plan.sides:
         if side.below is not None:
             yield from _join(side.below, ways, rule)
-        yield from _batch(side.batch, ways, rule, _above(rule, False) if side.below is not None else None)
+        yield from _batch(side.batch, ways, rule, _above(rule, None) if side.below is not None else None)
     who, why = ways.way(plan.join.pairs)
     yield from explain_join(plan.join, f"pairs {rule}" if who == "duckdb" else f"pairs by Spark ({why})")
 
 
-def _pairs(numbered: bool) -> str:
+def _pairs(collected: str | None) -> str:
     """Describes who has what, where Spark finds the pairs of joined streams."""
     above = (
-        "the pairs come to the driver, as the statement needs their numbers"
-        if numbered
+        f"the pairs come to the driver, as {collected}"
+        if collected is not None
         else "the pairs stay on its executors, where the rest of the statement is evaluated"
     )
     return (
@@ -244,11 +244,11 @@ def _pairs(numbered: bool) -> str:
     )
 
 
-def _above(rule: EngineRule, numbered: bool) -> str:
+def _above(rule: EngineRule, collected: str | None) -> str:
     """Describes who evaluates what is above joined streams."""
     if rule.engine != "auto":
         return str(rule)
-    if numbered:
+    if collected is not None:
         return "in process, however many pairs there are"
     return f"in process up to {rule.rows:,} pairs, or if they were found there, else by Spark"
 
@@ -300,7 +300,7 @@ def _sink(checked: CheckedInsert, target: Relation, plan: object, engine: Engine
 def _writer(sink: Sink, plan: object, engine: Engine) -> str:
     if not isinstance(sink, NativeSink) or not sink.by_spark:
         return sink.writer
-    if not isinstance(plan, RowsPlan) or (plan.join is not None and needs_numbers(plan)):
+    if not isinstance(plan, RowsPlan) or (plan.join is not None and why_collected(plan) is not None):
         return "one task of Spark: the driver has its rows"
     if plan.target.real_time:
         return "Spark's executors, row by row"

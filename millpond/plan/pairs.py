@@ -6,7 +6,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.plan.pipeline import is_steady
-from millpond.plan.plans import BatchPlan, GroupsPlan, Lookup, PipelinePlan, TableInput
+from millpond.plan.plans import BatchPlan, GroupsPlan, JoinPlan, Lookup, PipelinePlan, TableInput
 from millpond.sql.catalog import Relation
 from millpond.sql.joins import StreamJoin
 from millpond.sql.joins.model import ID, LEFT, RIGHT
@@ -47,7 +47,18 @@ def is_plain(batch: BatchPlan) -> bool:
     )
 
 
-def needs_numbers(plan: PipelinePlan) -> bool:
-    """Returns whether a statement stores or compares the numbers of the rows that it reads, beyond one batch."""
+def why_collected(plan: PipelinePlan) -> str | None:
+    """Returns why a statement over joined streams gets their pairs from the driver; None if they stay on Spark: then
+    they have no final numbers, and Spark may evaluate them again.
+    """
     numbered = (c.name == SEQ for c in plan.batch.query.expression.find_all(exp.Column))
-    return plan.miss is not None or (isinstance(plan, GroupsPlan) and any(numbered))
+    if plan.miss is not None or (isinstance(plan, GroupsPlan) and any(numbered)):
+        return "the statement needs their numbers"
+    if plan.join is not None and not _is_steady(plan.join):
+        return "the condition may give another value each time"
+    return None
+
+
+def _is_steady(plan: JoinPlan) -> bool:
+    below = (side.below for side in plan.sides)
+    return is_steady(plan_pairs(plan.join, 0, "")) and all(_is_steady(b) for b in below if b is not None)

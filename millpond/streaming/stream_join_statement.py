@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millpond.changes import Changes, Position, together
-from millpond.plan.pairs import needs_numbers
+from millpond.plan.pairs import why_collected
 from millpond.plan.pipeline import plan_sides
 from millpond.plan.plans import BatchPlan, GroupsPlan, JoinedStreamPlan, JoinPlan
 from millpond.query.evaluate import Evaluator
@@ -74,6 +74,7 @@ class JoinTree:
         self._inputs: list[JoinSide] = []
         self._nodes = list(self._build(plan, None))
         self._above: dict[int, Stage] = {}
+        self._kept_on_spark = why_collected(statement.plan) is None
 
     def _build(self, plan: JoinPlan, above: JoinSide | None, number: int = 0) -> Iterator[Node]:
         name = self.statement.plan.name
@@ -148,7 +149,7 @@ class JoinTree:
             return node.kept.take(side, rows, at, snapshots)
         large = node.large[side]
         assert large is not None
-        keep = node.above is not None or not needs_numbers(self.statement.plan)
+        keep = node.above is not None or self._kept_on_spark
         find = partial(large.find, rows.stage, rows.batch, snapshots, held, keep=keep)
         return node.kept.take_large(side, find, at, snapshots)
 
