@@ -205,9 +205,9 @@ class PooledDatabase(SqlDatabase):
 
     def note_commit(self, session: PooledSession, pipeline: str, number: int) -> None:
         """Stores the number of a commit, in its transaction."""
+        rest = self.updating(["pipeline"], ["batch"])
         session.execute(
-            f"INSERT INTO millpond_positions VALUES (%s, '', %s, '{{}}') {self.updating('pipeline', ['batch'])}",
-            (pipeline, number),
+            f"INSERT INTO millpond_positions VALUES (%s, '', %s, '{{}}') {rest}", (pipeline, number)
         )
 
     def _has_committed(self, number: int) -> bool:

@@ -33,6 +33,8 @@ class SqlDatabase(Database):
 
     mark: ClassVar[str]
     """How a statement names a parameter."""
+    exact = True
+    """Whether two snapshots with the same version have the same rows, whoever has written them."""
 
     def __init__(self) -> None:
         self._writing = threading.RLock()
@@ -57,10 +59,10 @@ class SqlDatabase(Database):
         finally:
             self._writing.release()
 
-    def updating(self, key: str, names: Sequence[str]) -> str:
+    def updating(self, key: Sequence[str], names: Sequence[str]) -> str:
         """Returns the end of an INSERT that updates these columns of a row that is there; ``key`` identifies rows."""
         sets = ", ".join(f"{name} = excluded.{name}" for name in names)
-        return f"ON CONFLICT ({key}) DO {f'UPDATE SET {sets}' if sets else 'NOTHING'}"
+        return f"ON CONFLICT ({', '.join(key)}) DO {f'UPDATE SET {sets}' if sets else 'NOTHING'}"
 
     def known_position(self, session: Session, pipeline: str) -> Position | None:
         found = session.query(

@@ -222,7 +222,7 @@ class SqlTable(OutsideTable):
         if begins_key or wanted in self.indexed or not self.made:
             return
         with suppress(Error):
-            if self.database.when_free(lambda writing: self._make_index(writing, wanted)):
+            if self.database.when_free(lambda writing: self._make_index(writing, wanted, wait=False)):
                 self.indexed.add(wanted)
 
     def create_index(self, columns: Sequence[str]) -> bool:
@@ -243,11 +243,11 @@ class SqlTable(OutsideTable):
         self.indexed.discard(tuple(columns))
         return True
 
-    def _make_index(self, writing: Any, columns: Sequence[str]) -> None:
-        self.add_index(writing.session, self.index_name(columns), columns)
+    def _make_index(self, writing: Any, columns: Sequence[str], *, wait: bool = True) -> None:
+        self.add_index(writing.session, self.index_name(columns), columns, wait=wait)
 
-    def add_index(self, session: Any, name: str, columns: Sequence[str]) -> None:
-        """Creates an index, unless it exists."""
+    def add_index(self, session: Any, name: str, columns: Sequence[str], *, wait: bool) -> None:
+        """Creates an index, unless it exists; ``wait`` says whether to wait for those who use the table."""
         names = ", ".join(self.quoted(columns))
         session.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {self.table} ({names})")
 
@@ -277,7 +277,7 @@ class SqlSnapshot(Snapshot):
         self.version = session.version
         self._table = table
         self._session = session
-        self._keep = keep
+        self._keep = keep and table.database.exact
 
     def get(
         self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False, rows: bool = False

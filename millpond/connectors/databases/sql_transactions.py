@@ -47,7 +47,7 @@ class SqlWriting(Writing):
         if known is not None and known.covers(position):
             return False
         marks = ", ".join([self._database.mark] * 4)
-        rest = self._database.updating("pipeline", ["checkpoint", "batch", "offsets"])
+        rest = self._database.updating(["pipeline"], ["checkpoint", "batch", "offsets"])
         self.session.execute(
             f"INSERT INTO millpond_positions VALUES ({marks}) {rest}",
             (position.pipeline, position.checkpoint, position.batch, json.dumps(dict(position.offsets))),

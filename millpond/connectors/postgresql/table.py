@@ -9,21 +9,17 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 
 from millpond.connectors.databases.nested import from_json
-from millpond.connectors.databases.sql_table import SqlTable, quoted
+from millpond.connectors.databases.server_table import SERVER_OPTIONS, ServerTable, escaped
 from millpond.connectors.databases.sql_transactions import SqlWriting
 from millpond.connectors.databases.texts import to_texts
 from millpond.connectors.postgresql.transactions import PostgresDatabase, Session, driver, spot
-from millpond.connectors.table import shared, url_of
-from millpond.errors import Error, InvalidOption, UnknownName
 from millpond.options import Option
-from millpond.retry import for_connections
-from millpond.types import Column, Schema
+from millpond.types import Column
 
 _LONGEST = 63
 """Bytes of a name; PostgreSQL truncates longer ones."""
@@ -34,7 +30,7 @@ _FAMILIES: tuple[tuple[str, ...], ...] = (
 """Types of which a later one can represent the values of those before it."""
 
 
-class PostgresTable(SqlTable):
+class PostgresTable(ServerTable):
     """Represents a table of a PostgreSQL database. Other programs may read and write it too."""
 
     schemes = ("postgres",)
@@ -46,54 +42,19 @@ class PostgresTable(SqlTable):
             "text",
             "Its name there, with or without a schema: `crm.users`. By default its name here.",
         ),
-        Option(
-            "pool.size",
-            "int",
-            "The number of idle connections that stay open.",
-            default=4,
-            aliases=("connection.pool.size",),
-        ),
-        Option(
-            "replica.urls",
-            "secret",
-            "Replicas for reading, separated by commas. Those that lack the last write of this process are not read.",
-        ),
-        Option("connect.timeout", "duration", "The time to open a connection.", default=10.0),
-        Option("retry.timeout", "duration", "How long a lost connection is retried.", default=30.0),
+        *SERVER_OPTIONS,
     )
 
+    product = "PostgreSQL"
+    example = "postgresql://user@host/database"
+    url_schemes = ("postgresql", "postgres")
+    longest = (_LONGEST, "bytes")
     database: PostgresDatabase
 
     @classmethod
-    def open(
-        cls,
-        name: str,
-        schema: Schema,
-        values: Mapping[str, Any],
-        *,
-        null_keys: bool = False,
-        home: Path | None = None,
-    ) -> Self:
-        example = "postgresql://user@host/database"
-        url = url_of(name, values, ("postgresql", "postgres"), "PostgreSQL", example)
+    def connected(cls, url: str, replicas: Sequence[str], **more: Any) -> PostgresDatabase:
         driver()
-        replicas = [r.strip() for r in str(values.get("replica.urls") or "").split(",") if r.strip()]
-        timeout = float(values.get("retry.timeout") or 0)
-        database = shared(
-            f"{url} {replicas}",
-            lambda: PostgresDatabase(
-                url,
-                replicas,
-                idle=max(1, int(values.get("pool.size") or 4)),
-                retry_timeout=timeout,
-                connect_timeout=float(values.get("connect.timeout") or 10),
-            ),
-        )
-        database.patience = for_connections(max(database.patience.timeout, timeout))
-        table = cls(name, schema, database, null_keys=null_keys)
-        with table.closed_on_error():
-            table._set_up(str(values.get("table") or ""), name)
-        return table
+        return PostgresDatabase(url, replicas, **more)
 
     @classmethod
     def place(cls, values: Mapping[str, Any]) -> str | None:
@@ -101,22 +62,19 @@ class PostgresTable(SqlTable):
 
     # the table in the database
 
-    def _set_up(self, given: str, name: str) -> None:
-        parts = given.split(".", 1) if given else [fitting(name)]
-        for part in parts:
-            if len(part.encode()) > _LONGEST:
-                raise InvalidOption(
-                    f'{self.what}: "{part}" is longer than the {_LONGEST} bytes that PostgreSQL has for a name',
-                    hint="give it a shorter one, with 'table'",
-                )
-        self.table = ".".join(escaped(part) for part in parts)
-        self._name = ".".join(parts)
-        self.stored = {c.name: c.name for c in self.columns}
-        self._stage = escaped("stage " + hashlib.sha256(self.table.encode()).hexdigest()[:24])
-        self.indexed = set()
-        self.database.write(self._create_or_check)
+    @classmethod
+    def length(cls, name: str) -> int:
+        return len(name.encode())
 
-    def _create_or_check(self, writing: SqlWriting) -> None:
+    @classmethod
+    def fitting(cls, name: str) -> str:
+        """Returns a name that PostgreSQL does not truncate: of a long one the beginning, and a hash of all of it."""
+        if len(name.encode()) <= _LONGEST:
+            return name
+        digest = hashlib.sha256(name.encode()).hexdigest()[:24]
+        return f"{name.encode()[: _LONGEST - 25].decode(errors='ignore')} {digest}"
+
+    def create_or_check(self, writing: SqlWriting) -> None:
         session = writing.session
         there = session.query(
             "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute"
@@ -140,13 +98,6 @@ class PostgresTable(SqlTable):
     def type_there(self, column: Column) -> str:
         return _sql_type(column.type)
 
-    def lacks(self, column: Column) -> Error:
-        if column.name not in self.schema:
-            return self.not_numbered()
-        return UnknownName(
-            f'{self.what}: the table "{self._name}" in {self.database.name} has no column "{column.name}"'
-        )
-
     def _check_foreign(self, session: Session) -> None:
         wanted = sorted(self.stored[self.column(k).name] for k in self.schema.key)
         keys = session.query(
@@ -166,9 +117,6 @@ class PostgresTable(SqlTable):
 
     # statements
 
-    def quoted(self, names: Sequence[str]) -> list[str]:
-        return [escaped(self.stored[self.column(name).name]) for name in names]
-
     def selected(self, name: str) -> str:
         column = self.quoted([name])[0]
         return f"{column}::text" if pa.types.is_nested(self.column(name).type) else column
@@ -177,35 +125,24 @@ class PostgresTable(SqlTable):
         columns = [self.column(name) for name in rows.column_names]
         names = self.quoted(rows.column_names)
         keys = set(self.quoted(self.identity))
-        rest = self.database.updating(
-            ", ".join(self.quoted(self.identity)), [n for n in names if n not in keys]
-        )
+        rest = self.database.updating(self.quoted(self.identity), [n for n in names if n not in keys])
         typed = ", ".join(f"{n} {_sql_type(c.type)}" for n, c in zip(names, columns, strict=True))
-        if self._stage not in session.staged:
-            session.execute(f"CREATE TEMP TABLE IF NOT EXISTS {self._stage} ({typed}) ON COMMIT DELETE ROWS")
+        stage = escaped("stage " + hashlib.sha256(self.table.encode()).hexdigest()[:24])
+        if stage not in session.staged:
+            session.execute(f"CREATE TEMP TABLE IF NOT EXISTS {stage} ({typed}) ON COMMIT DELETE ROWS")
         else:
-            session.execute(f"DELETE FROM {self._stage}")
-        session.staged.add(self._stage)
+            session.execute(f"DELETE FROM {stage}")
+        session.staged.add(stage)
         listed = ", ".join(names)
         # COPY has no parameters, and uses its text as it is.
-        plain = f"COPY {self._stage} ({listed}) FROM STDIN (FORMAT csv)".replace("%%", "%")
+        plain = f"COPY {stage} ({listed}) FROM STDIN (FORMAT csv)".replace("%%", "%")
         session.copy_in(plain, _csv([to_texts(rows.column(c.name), c.type) for c in columns]))
-        session.execute(f"INSERT INTO {self.table} ({listed}) SELECT {listed} FROM {self._stage} {rest}")
+        session.execute(f"INSERT INTO {self.table} ({listed}) SELECT {listed} FROM {stage} {rest}")
 
     def end(self, session: Any, keys: pa.Table) -> None:
         columns = [self.column(name) for name in keys.column_names]
         for condition, values in self.with_keys(columns, keys.columns, nulls=self.null_keys):
             session.execute(f"DELETE FROM {self.table} WHERE {condition}", values)
-
-    def take_numbers(self, session: Any, count: int, highest: int) -> int:
-        known = session.query(
-            "SELECT next_row FROM millpond_tables WHERE name = %s FOR UPDATE", (self._name,)
-        )
-        first = max(int(known[0][0]), highest + 1)
-        session.execute(
-            "UPDATE millpond_tables SET next_row = %s WHERE name = %s", (first + count, self._name)
-        )
-        return first
 
     def with_keys(
         self, columns: Sequence[Column], keys: Sequence[pa.Array], *, nulls: bool
@@ -238,19 +175,6 @@ class PostgresTable(SqlTable):
 
     def decode(self, values: list[Any], dtype: pa.DataType) -> pa.Array:
         return from_json(values, dtype) if pa.types.is_nested(dtype) else pa.array(values, dtype)
-
-
-def fitting(name: str) -> str:
-    """Returns a name that PostgreSQL does not truncate: of a long one the beginning, and a hash of all of it."""
-    if len(name.encode()) <= _LONGEST:
-        return name
-    digest = hashlib.sha256(name.encode()).hexdigest()[:24]
-    return f"{name.encode()[: _LONGEST - 25].decode(errors='ignore')} {digest}"
-
-
-def escaped(name: str) -> str:
-    """Escapes a quoted name in a statement with parameters."""
-    return quoted(name).replace("%", "%%")
 
 
 def _csv(columns: Sequence[pa.Array]) -> memoryview:

@@ -171,7 +171,7 @@ class SqliteTable(SqlTable):
         columns = [self.column(name) for name in rows.column_names]
         names = self.quoted(rows.column_names)
         keys = set(self.quoted(self.identity))
-        rest = self.database.updating(self._conflict(), [n for n in names if n not in keys])
+        rest = self.database.updating([self._conflict()], [n for n in names if n not in keys])
         session.many(
             f"INSERT INTO {self.table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) {rest}",
             zip(*self._encoded(rows.columns, columns), strict=True),
