@@ -416,7 +416,6 @@ NAMED = {
     "sql/functions/outside.py": 1,  # its line in the reference
     "sql/catalog.py": 1,  # the hint that says it
     "sql/realtime.py": 1,  # a message: what Spark's real-time mode reads
-    "tables/registry.py": 1,  # a backend that is planned and has no file yet
     "tables/cache.py": 1,  # a hint: the backend that needs no server
     "connectors/sql/client.py": 7,  # SQLAlchemy's SQLite creates a file that is not there
 }

@@ -203,6 +203,7 @@ class Backend(ABC):
     - ``lasting``: the rows still exist when the table is opened again.
     - ``null_keys``: NULL may be a value of a key.
     - ``every_key``: every type may be a key.
+    - ``every_float``: NaN and the infinities are values of FLOAT and DOUBLE. Without it a row with one is refused.
     - ``widen``: columns may be added while it is used.
     """
     options: ClassVar[tuple[Option, ...]] = ()

@@ -53,7 +53,9 @@ class MemoryTable(SingleRows, Backend):
 
     aliases = ("inMemory",)
     inside = True
-    abilities = frozenset({"held", "commits", "own", "lookup", "null_keys", "every_key", "widen"})
+    abilities = frozenset(
+        {"held", "commits", "own", "lookup", "null_keys", "every_key", "every_float", "widen"}
+    )
     options = OPTIONS
     idle_dead: ClassVar[int] = 10_000
     """How many dead rows, beyond the number of live ones, trigger a compaction."""

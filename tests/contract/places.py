@@ -10,7 +10,7 @@ from millpond.tables import backend_names
 from millpond.testing.contracts import TablePlace
 from tests.servers import Servers
 
-SERVED = [kind for kind in ("postgresql", "redis") if kind in backend_names()]
+SERVED = [kind for kind in ("postgresql", "mysql", "redis") if kind in backend_names()]
 """Kinds that need a server."""
 KINDS = sorted(set(backend_names().values()) - set(SERVED))
 EVERY = [*KINDS, *(pytest.param(kind, marks=pytest.mark.slow) for kind in SERVED)]
@@ -38,6 +38,8 @@ class Places:
                 return {"sync": "false"}
             case "postgresql":
                 return {"url": self._servers.postgresql.new_schema(f"p{self._made}"), "retry.timeout": "5s"}
+            case "mysql":
+                return {"url": self._servers.mariadb.new_database(f"p{self._made}"), "retry.timeout": "5s"}
             case "redis":
                 return {"url": self._servers.redis.url(), "prefix": f"p{self._made}:", "retry.timeout": "5s"}
             case "cache":

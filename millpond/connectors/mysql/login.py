@@ -27,7 +27,7 @@ from millpond.errors import (
     without_passwords,
 )
 
-_LOST = frozenset(
+LOST = frozenset(
     {
         CR.CR_CONN_HOST_ERROR,
         CR.CR_CONNECTION_ERROR,
@@ -43,12 +43,12 @@ _LOST = frozenset(
         1927,  # the connection was killed
     }
 )
-_LOGIN = frozenset({ER.ACCESS_DENIED_ERROR, 1251, 1524, 1698, 1820, 1862, 4151})
-_PRIVILEGE = frozenset(
+LOGIN = frozenset({ER.ACCESS_DENIED_ERROR, 1251, 1524, 1698, 1820, 1862, 4151})
+PRIVILEGE = frozenset(
     {ER.TABLEACCESS_DENIED_ERROR, ER.COLUMNACCESS_DENIED_ERROR, ER.DBACCESS_DENIED_ERROR, 1227, 1370}
 )
-_TIMES = frozenset({ER.LOCK_WAIT_TIMEOUT, 1969, 3024})
-_AGAIN = frozenset({ER.LOCK_DEADLOCK, 1412})
+TIMES = frozenset({ER.LOCK_WAIT_TIMEOUT, 1969, 3024})
+AGAIN = frozenset({ER.LOCK_DEADLOCK, 1412})
 
 
 class Login:
@@ -150,15 +150,15 @@ class Login:
             return ConfigurationIssue(
                 text, hint="give the server a certificate, or 'ssl.mode' = 'prefer' takes what it has"
             )
-        if code in _LOST and "timed out" in text:
+        if code in LOST and "timed out" in text:
             return TimedOut(
                 text, hint="check host and port, or give it longer: 'connect.timeout', 'socket.timeout'"
             )
-        if code in _LOST:
+        if code in LOST:
             if "certificate" in text.lower():
                 return ConfigurationIssue(text, hint="'ssl.ca' names the authorities that are trusted")
             return ConnectionLost(text, hint="is the server up, and can it be reached from here?")
-        if code in _LOGIN:
+        if code in LOGIN:
             return AuthenticationIssue(
                 text,
                 hint=f"check 'username' (\"{self.user}\") and 'password', and from where the user may log in",
@@ -167,11 +167,11 @@ class Login:
             return DatabaseMissing(text, hint="SHOW DATABASES lists those that are there")
         if code in (ER.NO_SUCH_TABLE, ER.BAD_TABLE_ERROR):
             return TableMissing(text, hint="SHOW TABLES lists those that are there")
-        if code in _PRIVILEGE:
+        if code in PRIVILEGE:
             return PrivilegeMissing(text, hint=self._grant(code, table))
-        if code in _TIMES:
+        if code in TIMES:
             return TimedOut(text, hint="'query.timeout' is how long a query may take in the database")
-        if code in _AGAIN:
+        if code in AGAIN:
             return ConnectionLost(text)
         if code == ER.BAD_FIELD_ERROR:
             return UnknownName(text, hint="check the names of columns")

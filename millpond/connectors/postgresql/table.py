@@ -34,7 +34,7 @@ class PostgresTable(ServerTable):
     """Represents a table of a PostgreSQL database. Other programs may read and write it too."""
 
     schemes = ("postgres",)
-    abilities = frozenset({"held", "lasting", "null_keys", "every_key"})
+    abilities = frozenset({"held", "lasting", "null_keys", "every_key", "every_float"})
     options = (
         Option("url", "secret", "The database: `postgresql://user:password@host:5432/database`."),
         Option(

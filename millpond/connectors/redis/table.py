@@ -64,7 +64,7 @@ class RedisTable(RedisBacked):
     """Represents a table of a Redis database. Its keys belong to Millpond: others may read them, and must not write."""
 
     schemes = ("rediss",)
-    abilities = frozenset({"lasting", "null_keys", "every_key"})
+    abilities = frozenset({"lasting", "null_keys", "every_key", "every_float"})
     options = (
         Option(
             "url",

@@ -39,7 +39,7 @@ class SqliteTable(SqlTable):
     aliases = ("jdbc",)
     schemes = ("jdbc",)
     inside = True
-    abilities = frozenset({"held", "lasting", "null_keys", "every_key", "widen"})
+    abilities = frozenset({"held", "lasting", "null_keys", "every_key", "every_float", "widen"})
     options = (
         Option("path", "text", "The file. By default `tables.db` in the state directory."),
         Option(

@@ -1,0 +1,392 @@
+"""Implements ``mysql``: rows in a MySQL or MariaDB database, in a new or an existing table.
+
+Rows are written by INSERT … ON DUPLICATE KEY UPDATE, many in a statement. All values are parameters. A key that may be
+NULL, or is nested, cannot be a key of InnoDB: its rows are identified by a hash, in the column ``millpond_key``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.changes import Changes
+from millpond.connectors.databases.server_table import SERVER_OPTIONS, ServerTable
+from millpond.connectors.databases.sql_database import Session
+from millpond.connectors.databases.sql_transactions import SqlWriting
+from millpond.connectors.databases.texts import to_texts
+from millpond.connectors.mysql.table_catalog import ThereAlready, check_foreign, described, index_names
+from millpond.connectors.mysql.table_types import (
+    bytes_of,
+    decoded,
+    encoded,
+    holds,
+    is_text,
+    key_length,
+    sql_type,
+    unstorable,
+)
+from millpond.errors import InvalidRecord
+from millpond.options import Option
+from millpond.packages import needed
+from millpond.predicates import Compare, Predicate
+from millpond.records.keys import key_list
+from millpond.types import Column, whole
+
+if TYPE_CHECKING:
+    from millpond.connectors.mysql.table_database import MysqlTables
+
+_LONGEST = 64
+_IN_FILES = 200
+"""Bytes of the name of a table's file, in which a character that is no letter or digit of ASCII has five."""
+_KEYS = 900
+"""Keys in one statement: of more MariaDB would make a table that has no index."""
+_STATEMENT = 1 << 20
+"""Bytes of a statement with many rows."""
+_PREFIX = 191
+"""Characters of a text in an index that is no key."""
+_HASH = "millpond_key"
+
+
+class MysqlTable(ServerTable):
+    """Represents a table of a MySQL or MariaDB database. Other programs may read it, and write it too unless its rows
+    are identified by a hash.
+    """
+
+    schemes = ("mariadb",)
+    abilities = frozenset({"held", "lasting", "null_keys", "every_key"})
+    options = (
+        Option("url", "secret", "The database: `mysql://user:password@host:3306/database`."),
+        Option(
+            "table",
+            "text",
+            "Its name there, with or without a database: `crm.users`. By default its name here.",
+        ),
+        *SERVER_OPTIONS,
+    )
+
+    product = "MySQL"
+    example = "mysql://user@host/database"
+    url_schemes = ("mysql", "mariadb")
+    longest = (_LONGEST, "characters")
+    cells = "basic"
+    database: MysqlTables
+
+    @classmethod
+    def connected(cls, url: str, replicas: Sequence[str], **more: Any) -> MysqlTables:
+        needed("pymysql", "tables in MySQL", "mysql")
+        from millpond.connectors.mysql.table_database import MysqlTables
+
+        return MysqlTables(url, replicas, **more)
+
+    @classmethod
+    def place(cls, values: Mapping[str, Any]) -> str | None:
+        parts = urlsplit(str(values.get("url") or ""))
+        return f"mysql://{parts.hostname or 'localhost'}:{parts.port or 3306}{parts.path or '/'}"
+
+    # the table in the database
+
+    @classmethod
+    def length(cls, name: str) -> int:
+        return len(name)
+
+    @classmethod
+    def fitting(cls, name: str) -> str:
+        in_files = sum(1 if re.match(r"\w", c, re.ASCII) else 5 for c in name)
+        return name if in_files <= _IN_FILES and _is_name(name) else _shortened(name)
+
+    def name_there(self, name: str) -> str:
+        return name if _is_name(name) else _shortened(name)
+
+    def create_or_check(self, writing: SqlWriting) -> None:
+        session = writing.session
+        there = described(session, self.parts)
+        self.made = not there.columns or self.is_made(session)
+        nested = any(pa.types.is_nested(c.type) for c in self._key)
+        self._hashed = self.made and bool(self.schema.key) and (self.null_keys or nested)
+        self._loose: set[str] = set()
+        self._careful = False
+        self._young: dict[str, int] = {}
+        if not there.columns:
+            self._create(session)
+            return
+        self.check_columns([(c.name, c.type) for c in there.columns], holds)
+        if self.made:
+            self._check_made(there)
+            return
+        check_foreign(self, there, self.database.collation)
+        self._careful = len(there.keys) > 1
+        texts = {c.name.lower(): c.collation for c in there.columns if c.collation is not None}
+        self._loose = {
+            name for name, at in self.stored.items() if texts.get(at.lower(), self._exact) != self._exact
+        }
+
+    @property
+    def _exact(self) -> str:
+        return self.database.collation
+
+    @property
+    def _key(self) -> list[Column]:
+        return [self.column(name) for name in self.identity]
+
+    def key_length(self, column: Column) -> int | None:
+        """Returns the length of a text in the key; None for other columns, and of a table that others have created."""
+        if not self.made or self._hashed or column.name not in [c.name for c in self._key]:
+            return None
+        return key_length(column.type, [c.type for c in self._key]) if is_text(column.type) else None
+
+    def type_there(self, column: Column) -> str:
+        return sql_type(column.type, self.key_length(column))
+
+    def _create(self, session: Any) -> None:
+        # Each change of the schema is a commit: the name is stored first, so that the table is never without it.
+        rest = self.database.updating(["name"], ["next_row"])
+        session.execute(f"INSERT INTO millpond_tables VALUES (%s, 0) {rest}", (self._name,))
+        parts = self.definitions()
+        if self._hashed:
+            parts.append(f"{_HASH} BINARY(32) NOT NULL")
+        key = _HASH if self._hashed else ", ".join(self.quoted(self.identity))
+        nested = [c.name for c in self.columns if pa.types.is_nested(c.type)]
+        checks = [f"CHECK (json_valid({name}))" for name in self.quoted(nested)]
+        session.execute(
+            f"CREATE TABLE IF NOT EXISTS {self.table} ({', '.join([*parts, *checks])}, PRIMARY KEY ({key}))"
+            f" ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE {self._exact}"
+        )
+
+    def _check_made(self, there: ThereAlready) -> None:
+        """Checks that a table of Millpond has the key that is declared now."""
+        wanted = [_HASH] if self._hashed else [self.stored[c.name].lower() for c in self._key]
+        if sorted(wanted) not in there.keys:
+            raise self.not_unique()
+
+    def size(self, session: Any) -> int:
+        found = session.query(
+            "SELECT data_length + index_length FROM information_schema.tables"
+            " WHERE table_schema = coalesce(%s, database()) AND table_name = %s",
+            (self.parts[-2] if len(self.parts) > 1 else None, self.parts[-1]),
+        )
+        return int(found[0][0] or 0) if found else 0
+
+    # indexes
+
+    def want_index(self, columns: Sequence[str]) -> None:
+        if not any(pa.types.is_nested(self.column(name).type) for name in columns):
+            super().want_index(columns)
+
+    def add_index(self, session: Any, name: str, columns: Sequence[str], *, wait: bool) -> None:
+        if name.strip('"') in index_names(session, self.parts):
+            return
+        texts = sum(is_text(self.column(c).type) for c in columns)
+        prefix = min(_PREFIX, key_length(pa.string(), [pa.string()] * (texts + 1)))
+        key = {c.name for c in self._key} if self.made and not self._hashed else set()
+        parts = [
+            f"{quoted}({prefix})" if is_text(c.type) and c.name not in key else quoted
+            for quoted, c in zip(self.quoted(columns), map(self.column, columns), strict=True)
+        ]
+        with session.waiting(10 if wait else self.database.no_wait):
+            session.execute(f"CREATE INDEX {name} ON {self.table} ({', '.join(parts)})")
+        self._young[name] = self.database.moment()
+
+    def remove_index(self, session: Any, name: str) -> None:
+        if name.strip('"') in index_names(session, self.parts):
+            session.execute(f"DROP INDEX {name} ON {self.table}")
+        self._young.pop(name, None)
+
+    def source(self, session: Session) -> str:
+        """Returns the table without the indexes that are younger than the snapshot, which cannot use them."""
+        began = getattr(session, "began", 0)
+        young = [name for name, made in list(self._young.items()) if made > began]
+        return f"{self.table} IGNORE INDEX ({', '.join(young)})" if young else self.table
+
+    # statements
+
+    @property
+    def order(self) -> str:
+        return _HASH if self._hashed else super().order
+
+    def check(self, changes: Changes) -> Changes:
+        found = super().check(changes)
+        for column in self.schema.columns:
+            values = whole(found.rows.column(column.name))
+            odd = unstorable(values, self.key_length(column))
+            if odd is None:
+                continue
+            wrong, why = odd[0].fill_null(False), odd[1]
+            if found.deleted is not None:
+                wrong = pc.and_not(wrong, found.deleted)
+            row = pc.index(wrong, True).as_py()
+            if row >= 0:
+                raise InvalidRecord(
+                    f'row {row} for {self.what}: field "{column.name}" {why}', row=row, field=column.name
+                )
+        return found
+
+    def put(self, session: Any, rows: pa.Table) -> None:
+        if self._careful:
+            self._put_one_by_one(session, rows)
+            return
+        keys = set(self.quoted(self.identity))
+        names = self.quoted(rows.column_names)
+        rest = self.database.updating(
+            [_HASH] if self._hashed else self.quoted(self.identity), [n for n in names if n not in keys]
+        )
+        self._insert(session, rows, rest)
+
+    def _insert(self, session: Any, rows: pa.Table, rest: str = "") -> None:
+        columns = [self.column(name) for name in rows.column_names]
+        names = self.quoted(rows.column_names)
+        cells = [encoded(v, c.type) for v, c in zip(rows.columns, columns, strict=True)]
+        size = sum((bytes_of(v, c.type) for v, c in zip(cells, columns, strict=True)), np.zeros(len(rows)))
+        if self._hashed:
+            names = [*names, _HASH]
+            cells.append(self._digests([whole(rows.column(c.name)) for c in self._key]))
+        one = f"({', '.join(['%s'] * len(names))})"
+        start = f"INSERT INTO {self.table} ({', '.join(names)}) VALUES "
+        data = list(zip(*cells, strict=True))
+        for first, last in _slices(size, min(_STATEMENT, self.database.packet // 2)):
+            marks = ", ".join([one] * (last - first))
+            session.execute(f"{start}{marks} {rest}", [value for row in data[first:last] for value in row])
+
+    def _put_one_by_one(self, session: Any, rows: pa.Table) -> None:
+        """Upserts into a table that has other unique columns too: a row that has those of another one is an error, and
+        does not replace the other.
+        """
+        given = [whole(rows.column(c.name)) for c in self._key]
+        selected = ", ".join(self.selected(c.name) for c in self._key)
+        found: list[tuple[Any, ...]] = []
+        for condition, values in self.with_keys(self._key, given, nulls=False):
+            found += session.query(
+                f"SELECT {selected} FROM {self.table} WHERE {condition} FOR UPDATE", values
+            )
+        cells = zip(*found, strict=True) if found else [()] * len(self._key)
+        there = set(
+            key_list([decoded(list(v), c.type) for v, c in zip(cells, self._key, strict=True)])
+            if found
+            else []
+        )
+        known = pa.array([key in there for key in key_list(given)], pa.bool_())
+        old, new = rows.filter(known), rows.filter(pc.invert(known))
+        if new.num_rows:
+            self._insert(session, new)
+        keys = [c.name for c in self._key]
+        others = [name for name in rows.column_names if name not in keys]
+        if not others or not old.num_rows:
+            return
+        sets = ", ".join(f"{n} = %s" for n in self.quoted(others))
+        same = " AND ".join(f"{n} = {_mark(c)}" for n, c in zip(self.quoted(keys), self._key, strict=True))
+        columns = [self.column(name) for name in (*others, *keys)]
+        for row in zip(*(encoded(old.column(c.name), c.type) for c in columns), strict=True):
+            session.execute(f"UPDATE {self.table} SET {sets} WHERE {same}", row)
+
+    def end(self, session: Any, keys: pa.Table) -> None:
+        columns = [self.column(name) for name in keys.column_names]
+        arrays = [whole(column) for column in keys.columns]
+        for condition, values in self.with_keys(columns, arrays, nulls=self.null_keys):
+            session.execute(f"DELETE FROM {self.table} WHERE {condition}", values)
+
+    def with_keys(
+        self, columns: Sequence[Column], keys: Sequence[pa.Array], *, nulls: bool
+    ) -> Iterator[tuple[str, list[Any]]]:
+        if self._hashed and {c.name for c in columns} == {c.name for c in self._key}:
+            given = {c.name: array for c, array in zip(columns, keys, strict=True)}
+            digests = self._digests([given[c.name] for c in self._key])
+            for at in range(0, len(digests), _KEYS):
+                part = digests[at : at + _KEYS]
+                yield f"{_HASH} IN ({', '.join(['%s'] * len(part))})", part
+            return
+        rows = list(zip(*(self.encode(k, c) for k, c in zip(keys, columns, strict=True)), strict=True))
+        if any(pa.types.is_floating(c.type) for c in columns):
+            rows = [row for row in rows if all(v is None or v - v == 0 for v in row if isinstance(v, float))]
+        missing = [row for row in rows if None in row]
+        rows = [row for row in rows if None not in row] if missing else rows
+        names = self.quoted([c.name for c in columns])
+        marks = [_mark(c) for c in columns]
+        for at in range(0, len(rows), _KEYS):
+            part = rows[at : at + _KEYS]
+            flat = [value for row in part for value in row]
+            one = marks[0] if len(names) == 1 else f"({', '.join(marks)})"
+            listed = ", ".join([one] * len(part))
+            condition = f"({', '.join(names)}) IN ({listed})"
+            if self._loose.isdisjoint(c.name for c in columns):
+                yield condition, flat
+            else:  # the index of the column finds candidates
+                exact = ", ".join(map(self._exactly, columns))
+                yield f"{condition} AND ({exact}) IN ({listed})", flat + flat
+        for row in missing if nulls else ():
+            same = [f"{self._exactly(c)} <=> {m}" for c, m in zip(columns, marks, strict=True)]
+            yield " AND ".join(same), list(row)
+
+    def _exactly(self, column: Column) -> str:
+        """Returns a column that is compared byte by byte."""
+        name = self.quoted([column.name])[0]
+        return f"CONVERT({name} USING utf8mb4) COLLATE {self._exact}" if column.name in self._loose else name
+
+    def comparison(self, column: Column, operator: str) -> str | None:
+        if pa.types.is_nested(column.type):
+            return None
+        # With = an index of another collation finds candidates, which are more than the rows that match.
+        name = self.quoted([column.name])[0] if operator == "=" else self._exactly(column)
+        return f"{name} {operator} {_mark(column)}"
+
+    def condition(self, predicate: Predicate) -> tuple[str, list[Any]] | None:
+        match predicate:
+            case Compare(_, _, float(value)) if value - value != 0:
+                return None  # NaN and infinities are no values there
+            case _:
+                return super().condition(predicate)
+
+    # values
+
+    def selected(self, name: str) -> str:
+        column = self.quoted([name])[0]
+        # A FLOAT is sent with six digits only.
+        return f"{column} + 0e0" if self.column(name).type == pa.float32() else column
+
+    def encode(self, values: pa.Array, column: Column) -> list[Any]:
+        return encoded(values, column.type)
+
+    def decode(self, values: list[Any], dtype: pa.DataType) -> pa.Array:
+        return decoded(values, dtype)
+
+    def _digests(self, keys: Sequence[pa.Array]) -> list[Any]:
+        """Returns the hashes of keys, with their columns in the order of the key."""
+        texts = [to_texts(k, c.type).to_pylist() for k, c in zip(keys, self._key, strict=True)]
+        return [hashlib.sha256(repr(key).encode()).digest() for key in zip(*texts, strict=True)]
+
+
+def _mark(column: Column) -> str:
+    """Returns a parameter of a comparison with the column."""
+    if pa.types.is_timestamp(column.type):
+        return "CAST(%s AS DATETIME(6))"
+    return "CAST(%s AS DATE)" if pa.types.is_date(column.type) else "%s"
+
+
+def _slices(sizes: Any, most: int) -> Iterator[tuple[int, int]]:
+    """Yields parts of rows with these sizes that have about so many bytes, each at least one row."""
+    ends = np.cumsum(sizes)
+    first = 0
+    while first < len(ends):
+        before = ends[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
+        yield first, last
+        first = last
+
+
+def _is_name(name: str) -> bool:
+    """Returns whether MySQL takes it as a name."""
+    return len(name) <= _LONGEST and max(name) <= "\uffff" and not name.endswith(" ") and "\0" not in name
+
+
+def _shortened(name: str) -> str:
+    """Returns a name for one that MySQL does not take: what can be read of its beginning, and a hash of all of it."""
+    start = re.sub(r"[^\w ]", "", name, flags=re.ASCII)[: _LONGEST - 26]
+    return f"{start} {hashlib.sha256(name.encode()).hexdigest()[:24]}"
+
+
+BACKEND = MysqlTable
