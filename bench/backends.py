@@ -12,7 +12,7 @@ from bench.figure import Figure
 from bench.tables.measure import best_rates
 from bench.tables.peers import COLUMNS, Record, records, some_keys
 from millpond import App
-from tests.servers import Servers
+from tests.servers import MariaDb, Servers
 
 ROWS = 20_000
 SINGLE = 300
@@ -34,6 +34,9 @@ def run() -> Iterator[Figure]:
             url = servers.postgresql.new_schema("ours")
             peer = _postgresql(servers.postgresql.new_schema("theirs"), data)
             yield from _measure("postgresql", f"'url' = '{url}'", data, peer, "psycopg")
+            url = servers.mariadb.new_database("ours")
+            peer = _mysql(servers.mariadb, data)
+            yield from _measure("mysql", f"'url' = '{url}'", data, peer, "PyMySQL")
             url = servers.redis.url()
             yield from _measure(
                 "redis", f"'url' = '{url}'", data, _redis(servers.redis.url(1), data), "redis-py"
@@ -113,6 +116,31 @@ def _postgresql(url: str, data: list[Record]) -> Peer:
         return db.execute("SELECT * FROM t WHERE id = ANY (%s)", (keys,)).fetchall()
 
     return load, lambda key: db.execute("SELECT * FROM t WHERE id = %s", (key,)).fetchone(), many
+
+
+def _mysql(server: MariaDb, data: list[Record]) -> Peer:
+    server.new_database("theirs")
+    cursor = server.connect("theirs").cursor()
+    cursor.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT, tier TEXT, qty INT, price DOUBLE)")
+
+    def load() -> None:
+        cursor.execute("START TRANSACTION")
+        cursor.executemany(
+            "INSERT INTO t VALUES (%(id)s, %(name)s, %(tier)s, %(qty)s, %(price)s) ON DUPLICATE KEY UPDATE"
+            " name = VALUES(name), tier = VALUES(tier), qty = VALUES(qty), price = VALUES(price)",
+            data,
+        )
+        cursor.execute("COMMIT")
+
+    def one(key: int) -> Any:
+        cursor.execute("SELECT * FROM t WHERE id = %s", (key,))
+        return cursor.fetchone()
+
+    def many(keys: list[int]) -> Any:
+        cursor.execute("SELECT * FROM t WHERE id IN %s", (keys,))
+        return cursor.fetchall()
+
+    return load, one, many
 
 
 def _redis(url: str, data: list[Record]) -> Peer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -108,9 +109,11 @@ def condition(chance: random.Random, depth: int = 0) -> str:
     return f"{constant} {operator} {column}" if form == 5 else f"{column} {operator} {constant}"
 
 
-def rows(count: int, seed: int = 11) -> list[dict[str, Any]]:
+def rows(count: int, seed: int = 11, *, finite: bool = False) -> list[dict[str, Any]]:
+    """Rows, if need be without NaN and infinities."""
     chance = random.Random(seed)
-    return [{"id": n, **{c: chance.choice(v) for c, v in VALUES.items()}} for n in range(count)]
+    values = {**VALUES, "f": [v for v in VALUES["f"] if not finite or v is None or math.isfinite(v)]}
+    return [{"id": n, **{c: chance.choice(v) for c, v in values.items()}} for n in range(count)]
 
 
 def narrowed(chance: random.Random) -> str:

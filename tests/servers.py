@@ -156,8 +156,7 @@ class MariaDb:
         command += [f"--port={self.port}", "--bind-address=127.0.0.1", *self._as()]
         command += [f"--socket={self.directory / 'socket'}", f"--pid-file={self.directory / 'pid'}"]
         command += ["--log-bin=binlog", "--server-id=1", "--binlog-format=ROW", "--binlog-row-image=FULL"]
-        # A commit is with the operating system when it returns, which is enough for a process that is killed.
-        command += ["--binlog-row-metadata=FULL", "--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2"]
+        command += ["--binlog-row-metadata=FULL", "--sync-binlog=1", "--innodb-flush-log-at-trx-commit=1"]
         command += ["--innodb-buffer-pool-size=64M", "--character-set-server=utf8mb4", *more]
         with open(self.directory / "log", "a") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)

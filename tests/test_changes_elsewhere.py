@@ -58,19 +58,21 @@ def rows_after(options: str, state: Path, seed: int, *, cut: bool = True) -> lis
         return sorted(app.table("stock").all_rows(), key=lambda r: r["sku"])
 
 
-@pytest.mark.parametrize("extension", ["sqlite", "cache", "cache over sqlite", "postgresql"])
+@pytest.mark.parametrize("extension", ["sqlite", "cache", "cache over sqlite", "postgresql", "mysql"])
 def test_the_same_rows_as_in_memory(tmp_path: Path, servers: Servers, extension: str) -> None:
     file = f"sqlite:///{tmp_path}/behind.db"
     options = {
         "sqlite": f"WITH ('extension' = 'sqlite', 'path' = '{tmp_path}/stock.db')",
         "cache": "WITH ('extension' = 'cache', 'max_size' = '1000')",
         "cache over sqlite": f"WITH ('extension' = 'cache', 'cache.over' = '{file}')",
-        "postgresql": "",
-    }[extension]
+    }.get(extension, "")
     if extension == "postgresql":
         url = servers.postgresql.url()
         servers.postgresql.execute("DROP TABLE IF EXISTS stock")
         options = f"WITH ('extension' = 'postgresql', 'url' = '{url}')"
+    if extension == "mysql":
+        servers.mariadb.execute("CREATE DATABASE IF NOT EXISTS elsewhere")
+        options = f"WITH ('extension' = 'mysql', 'url' = '{servers.mariadb.url('elsewhere')}')"
     seed = 3
     expected = rows_after("", tmp_path / "memory", seed)
     # A cache with nothing behind it is empty after a restart.

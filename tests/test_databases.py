@@ -24,7 +24,7 @@ from millpond.errors import (
     TypeMismatch,
     UnknownName,
 )
-from tests.servers import Postgres, Redis, Servers, free_port
+from tests.servers import MariaDb, Postgres, Redis, Servers, free_port
 
 # tables that are there
 
@@ -101,6 +101,7 @@ def test_what_is_wrong_with_a_sqlite_file_is_told(tmp_path: Path) -> None:
     ("extension", "said", "hint"),
     [
         ("postgresql", "a PostgreSQL database", "postgresql://user@host/database"),
+        ("mysql", "a MySQL database", "mysql://user@host/database"),
         ("redis", "a Redis database", "redis://host:6379/0"),
     ],
 )
@@ -209,7 +210,9 @@ def test_failures_of_redis_are_told_apart(servers: Servers) -> None:
         )
 
 
-@pytest.mark.parametrize(("extension", "package"), [("postgresql", "psycopg"), ("redis", "redis")])
+@pytest.mark.parametrize(
+    ("extension", "package"), [("postgresql", "psycopg"), ("mysql", "pymysql"), ("redis", "redis")]
+)
 def test_a_missing_driver_is_answered_with_the_command(extension: str, package: str) -> None:
     url = f"{extension}://localhost/0"
     code = (
@@ -249,8 +252,10 @@ def test_secrets_are_neither_shown_nor_kept(
 # servers that go away
 
 
-@pytest.fixture(params=["postgresql", "redis"])
+@pytest.fixture(params=["postgresql", "mariadb", "redis"])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> object:
+    if request.param == "mariadb":
+        return request.getfixturevalue("servers").mariadb
     servers = Servers()
     found = getattr(servers, request.param)
     request.addfinalizer(servers.stop)
@@ -259,20 +264,25 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> object:
 
 @pytest.mark.slow
 def test_a_server_that_goes_away_in_the_middle_of_writes(
-    server: Postgres | Redis, caplog: pytest.LogCaptureFixture
+    server: Postgres | MariaDb | Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Writers meet the stop anywhere. What was acknowledged is there, nothing is there in part, and all goes on when
     the server is back: with a long retry by itself, with none after a clear error."""
-    extension = type(server).__name__.lower().replace("postgres", "postgresql")
+    extension = {Postgres: "postgresql", MariaDb: "mysql", Redis: "redis"}[type(server)]
     if isinstance(server, Redis):
         server.stop()
         server.start(durable=True)
     # One database for each: tables of one have the longest of their retries.
     other = ", 'prefix' = 'other:'" if isinstance(server, Redis) else ""
-    url = server.url() if other else server.url(application_name="other")
+    if isinstance(server, MariaDb):
+        url = server.new_database("goes_away")
+        second = f"{url}?ssl.mode=disable"
+    else:
+        url = server.url()
+        second = url if isinstance(server, Redis) else server.url(application_name="other")
     with (
-        open_table(url, extension, "0s", other) as impatient,
-        open_table(server.url(), extension, "60s") as patient,
+        open_table(second, extension, "0s", other) as impatient,
+        open_table(url, extension, "60s") as patient,
     ):
         acknowledged: list[int] = []
         refused: list[Error] = []
@@ -325,11 +335,12 @@ def test_a_server_that_goes_away_in_the_middle_of_writes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("extension", ["postgresql"])
+@pytest.mark.parametrize("extension", ["postgresql", "mysql"])
 def test_reads_go_to_replicas_that_have_the_last_write(servers: Servers, extension: str) -> None:
     """A second schema stands for a replica: where a row was read can be told, and it has what is copied there."""
-    server, name = getattr(servers, extension), f"copies_{extension}"
-    new = server.new_schema
+    name = f"copies_{extension}"
+    server: Postgres | MariaDb = servers.mariadb if extension == "mysql" else servers.postgresql
+    new = server.new_database if isinstance(server, MariaDb) else server.new_schema
     primary, replica = new(f"{name}_main"), new(f"{name}_read")
     with App(
         f"CREATE TABLE t (id INT PRIMARY KEY) WITH ('extension' = '{extension}', 'url' = '{replica}')"

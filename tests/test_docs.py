@@ -139,6 +139,7 @@ def _set_urls(page: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     text = page.read_text(encoding="utf-8")
     for name, url in (
         ("DATABASE_URL", lambda servers: servers.postgresql.new_schema("docs")),
+        ("MYSQL_URL", lambda servers: servers.mariadb.new_database("docs_tables")),
         ("REDIS_URL", lambda servers: servers.redis.url(15)),
     ):
         if f"${{{name}}}" in text:

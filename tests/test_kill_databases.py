@@ -1,4 +1,4 @@
-"""kill -9 of an app whose running statements write into SQLite, PostgreSQL and Redis: as if nothing had happened.
+"""kill -9 of an app whose running statements write into databases of every kind: as if nothing had happened.
 
 This file is also the program that is killed.
 """
@@ -17,14 +17,15 @@ from tests.servers import Servers
 from tests.test_kill import kill_after, run_to_the_end, running, say
 
 EVENTS = 60
-PLACES = ("sqlite", "postgresql", "redis")
+PLACES = ("sqlite", "postgresql", "mysql", "redis")
 
 
-def text(postgresql: str, redis: str) -> str:
+def text(postgresql: str, mysql: str, redis: str) -> str:
     """For each place: rows that are appended, the last of each key, and a live aggregate."""
     options = {
         "sqlite": "'extension' = 'sqlite'",
         "postgresql": f"'extension' = 'postgresql', 'url' = '{postgresql}'",
+        "mysql": f"'extension' = 'mysql', 'url' = '{mysql}'",
         "redis": f"'extension' = 'redis', 'url' = '{redis}'",
     }
     parts = ["CREATE STREAM events (n BIGINT, k INT);"]
@@ -62,7 +63,11 @@ def work(sql: str, state: str) -> None:
 
 def check_kills(servers: Servers, tmp_path: Path, kills: int, seed: int) -> None:
     schema = f"kills{seed}_{kills}"
-    sql = text(servers.postgresql.new_schema(schema), servers.redis.url(seed % 14 + 1))
+    sql = text(
+        servers.postgresql.new_schema(schema),
+        servers.mariadb.new_database(schema),
+        servers.redis.url(seed % 14 + 1),
+    )
     command = (sys.executable, "-m", __name__, sql, str(tmp_path / "state"))
     chance = random.Random(seed)
     for number in range(kills):

@@ -66,11 +66,12 @@ def test_a_record_by_its_key_is_what_a_scan_gives(app: App, options: str) -> Non
         """
     )
     noon = datetime(2024, 5, 6, 7, 8, 9, 1)
+    odd = 1e300 if "every_float" not in app.table("one")._backend.abilities else float("nan")
     values = {
         "t": [True, False],
         "l": [2**63 - 1, -1],
         "f": [0.5, -1.25],
-        "d": [float("nan"), 0.1],
+        "d": [odd, 0.1],
         "m": ["12.5", "-0.001"],
         "day": [date(1, 1, 1), date(9999, 12, 31)],
         "at": [noon.replace(tzinfo=UTC), None],

@@ -13,7 +13,7 @@ from millpond.predicates import text
 from millpond.sql.catalog import Relation
 from millpond.sql.filters import parse_columns, parse_filter
 from tests.conditions import COLUMNS, condition, rows
-from tests.contract.places import OUTSIDE, Places
+from tests.contract.places import FINITE, OUTSIDE, Places
 
 
 @pytest.fixture(params=OUTSIDE)
@@ -22,8 +22,8 @@ def app(request: pytest.FixtureRequest, places: Places) -> Iterator[App]:
     settings = {"extension": place.backend, **place.settings}
     options = ", ".join(f"'{k}' = '{v}'" for k, v in settings.items())
     with App(f"CREATE TABLE m ({COLUMNS}); CREATE TABLE t ({COLUMNS}) WITH ({options})") as app:
-        app.table("m").bulk_insert(rows(400))
-        app.table("t").bulk_insert(rows(400))
+        for name in ("m", "t"):
+            app.table(name).bulk_insert(rows(400, finite=request.param in FINITE))
         yield app
 
 

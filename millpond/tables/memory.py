@@ -53,9 +53,7 @@ class MemoryTable(SingleRows, Backend):
 
     aliases = ("inMemory",)
     inside = True
-    abilities = frozenset(
-        {"held", "commits", "own", "lookup", "null_keys", "every_key", "every_float", "widen"}
-    )
+    abilities = frozenset("held commits own lookup null_keys every_key every_float widen".split())
     options = OPTIONS
     idle_dead: ClassVar[int] = 10_000
     """How many dead rows, beyond the number of live ones, trigger a compaction."""

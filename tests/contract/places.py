@@ -18,6 +18,10 @@ OUTSIDE = [kind for kind in EVERY if kind not in ("memory", "cache")]
 """Kinds that keep their rows in a database."""
 
 
+FINITE = ["mysql"]
+"""Kinds that store neither NaN nor infinities."""
+
+
 class Places:
     """Places that nothing has used yet."""
 

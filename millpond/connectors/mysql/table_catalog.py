@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from millpond.errors import NotSupported
 
 if TYPE_CHECKING:
+    from millpond.connectors.databases.server_table import ServerTable
     from millpond.connectors.databases.sql_database import Session
-    from millpond.connectors.mysql.table import MysqlTable
 
 # The names of information_schema ignore case; the second comparison does not.
 _OF = "table_schema = coalesce(%s, database()) AND table_name = %s AND BINARY table_name = BINARY %s"
@@ -72,7 +72,7 @@ def index_names(session: Session, parts: Sequence[str]) -> set[str]:
     return {name for (name,) in found}
 
 
-def check_foreign(table: MysqlTable, there: ThereAlready, exact: str) -> None:
+def check_foreign(table: ServerTable, there: ThereAlready, exact: str) -> None:
     """Raises NotSupported if a table that others have created has no key, or one that compares otherwise than here."""
     if not table.schema.key:
         raise table.not_unique()
