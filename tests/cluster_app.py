@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from millpond import App, Error
 from millpond.engine.row_store import FolderStore, HadoopStore
+from millpond.engine.session import get_session
+from tests.spark_jobs import Jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,14 +124,20 @@ def refused(master: str, folder: str) -> None:
             say("refused", error.message)
 
 
-def loads(master: str, folders: list[str]) -> None:
-    """Prints, for a file in each folder, how many rows a table over it has, and in which processes they were made."""
-    with App("", master=master, engine="spark", functions=[place]) as app:
+def loads(master: str, folders: list[str], store: str) -> None:
+    """Prints, for a file in each folder, how many rows a table over it has, and in which processes they were made; and
+    how many rows of Parquet Spark's own reader has read.
+    """
+    with App("", master=master, store=store, engine="spark", functions=[place]) as app:
         for number, folder in enumerate(folders):
             app.sql(f"CREATE TABLE t{number} AS SELECT id, place(id) AS place FROM file://{folder}/ids.csv")
             found = app.sql(f"SELECT place, COUNT(DISTINCT id) AS n FROM t{number} GROUP BY place").rows()
             callers = {int(r["place"].partition(" ")[0]) for r in found}
             say("loaded", [sum(r["n"] for r in found), os.getpid() in callers])
+            jobs = Jobs(get_session())
+            app.sql(f"CREATE TABLE p{number} AS SELECT id FROM file://{folder}/ids.parquet")
+            read = sum(stage.read for stage in jobs.of(f"table:p{number}"))
+            say("parquet", [len(app.table(f"p{number}")), read])
 
 
 def settings_of(spark: SparkSession) -> set[tuple[str, str]]:

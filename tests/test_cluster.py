@@ -17,6 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from millpond.engine.cluster import is_cluster, is_here
@@ -158,10 +160,18 @@ def test_files_are_loaded_by_executors_if_they_see_them(cluster: Cluster, tmp_pa
     for folder in folders:
         folder.mkdir()
         (folder / "ids.csv").write_text("id\n" + "".join(f"{i}\n" for i in range(20_000)))
-    with driver(cluster, do="loads", folders=[str(folder) for folder in folders]) as life:
+        rows = pa.table({"id": range(20_000)})
+        pq.write_table(rows, folder / "ids.parquet", row_group_size=7000)
+    settings = {"folders": [str(folder) for folder in folders], "store": str(cluster.shared)}
+    with driver(cluster, do="loads", **settings) as life:
         said = list(life.words())
         life.check()
-    assert said == [("loaded", [20_000, False]), ("loaded", [20_000, True])]
+    assert said == [
+        ("loaded", [20_000, False]),
+        ("parquet", [20_000, 20_000]),
+        ("loaded", [20_000, True]),
+        ("parquet", [20_000, 0]),
+    ]
 
 
 @pytest.mark.spark
