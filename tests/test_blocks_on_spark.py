@@ -487,3 +487,51 @@ def test_what_only_spark_can_evaluate_is_refused_in_process() -> None:
     sql += "BEGIN; INSERT INTO t SELECT id, spark_partition_id() FROM e; COMMIT"
     with pytest.raises(NotSupported):
         App(sql, engine="process", _direct=True).close()
+
+
+@pytest.mark.usefixtures("spark")
+def test_an_aggregate_reads_what_an_earlier_statement_has_written() -> None:
+    """In a subquery beside its groups, or in HAVING: these are evaluated when the groups were merged."""
+    sql = (
+        STREAM
+        + """
+    CREATE TABLE x (id INT);
+    CREATE TABLE n (id INT PRIMARY KEY, n BIGINT, xs BIGINT);
+    BEGIN;
+    INSERT INTO x SELECT id FROM e;
+    INSERT INTO n SELECT id, COUNT(*) AS n, (SELECT COUNT(*) FROM x) AS xs FROM e
+      GROUP BY id HAVING COUNT(*) <= (SELECT MAX(id) FROM x) + 100;
+    COMMIT;
+    """
+    )
+    events = Events(3)
+    with both(sql) as apps:
+        for size in (1, 40, 30):
+            rows = events.rows(size)
+            for app in apps.values():
+                app.send("e", rows)
+                app.drain(120)
+            found = same(apps, "n")
+            assert set(found["xs"].to_pylist()) <= {1, 41, 71} and max(found["xs"].to_pylist()) in (1, 41, 71)
+        assert max(found["xs"].to_pylist()) == 71
+
+
+@pytest.mark.usefixtures("spark")
+def test_values_that_change_are_the_same_for_later_statements() -> None:
+    sql = (
+        STREAM
+        + """
+    CREATE TABLE t (id INT PRIMARY KEY, n BIGINT, at TIMESTAMP);
+    CREATE TABLE log (id INT, at TIMESTAMP);
+    BEGIN;
+    INSERT INTO t SELECT id, COUNT(*) AS n, now() AS at FROM e GROUP BY id;
+    INSERT INTO log SELECT e.id, t.at FROM e JOIN t ON t.id = e.id;
+    COMMIT;
+    """
+    )
+    with both(sql) as apps:
+        for app in apps.values():
+            app.send("e", Events(4).rows(50))
+            app.drain(120)
+            other = app.sql("SELECT COUNT(*) AS n FROM log l JOIN t ON t.id = l.id WHERE l.at <> t.at").rows()
+            assert other == [{"n": 0}]

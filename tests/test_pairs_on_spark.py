@@ -235,3 +235,24 @@ def test_topics(servers: Servers) -> None:
             found.append((rows, errors))
     assert found[0] == found[1]
     assert len(found[0][0]) == 180 and len(found[0][1]) == 2
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("policy", ["fail", "table"])
+def test_topics_with_new_fields(servers: Servers, policy: str) -> None:
+    """A field that appears while executors decode becomes a column, and does not stop the statement."""
+    kafka = servers.kafka
+    topics = {name: new_topic(kafka, 1) for name in "ab"}
+    for name, topic in topics.items():
+        kafka.produce(topic, [(None, json.dumps({"k": i, name: i}), 0) for i in range(30)])
+    streams = "".join(
+        f"CREATE STREAM {name} WITH ('connector' = '{uri(kafka, topic)}');" for name, topic in topics.items()
+    )
+    query = "SELECT a.a, b.b FROM a JOIN b ON a.k = b.k"
+    with App(f"{streams} CREATE TABLE t WITH ('on.error' = '{policy}') AS {query}", engine="spark") as app:
+        app.drain(120)
+        for name, topic in topics.items():
+            kafka.produce(topic, [(None, json.dumps({"k": i, name: i, "new": i}), 0) for i in range(30, 60)])
+        app.drain(120)
+        assert app.sql("SELECT COUNT(*) AS n, SUM(a - b) AS d FROM t").rows() == [{"n": 60, "d": 0}]
+        assert {q["state"] for q in app.sql("SHOW QUERIES").rows()} == {"running"}

@@ -305,3 +305,10 @@ def may_share_numbers(batch: BatchPlan) -> bool:
 def is_steady(batch: BatchPlan) -> bool:
     """Returns whether a batch gives the same rows if it is evaluated again, with the same tables."""
     return not any(changing_functions(batch.query.expression)) and not any(functions_in(batch.sql))
+
+
+def is_steady_query(query: Resolved) -> bool:
+    """Returns whether a query gives the same rows if it is evaluated again, with the same inputs."""
+    return not any(changing_functions(query.expression)) and not any(
+        functions_in(spark.render(query.expression.copy()))
+    )

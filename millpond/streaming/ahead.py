@@ -24,6 +24,10 @@ no other commit can happen.
 """
 
 
+_REST, _LONGEST_REST = 2, 64
+"""Batches that are evaluated here after one that Spark has evaluated in vain: twice as many each time."""
+
+
 class Moved(Exception):
     """Says that another commit has changed rows since Spark has evaluated a batch with them."""
 
@@ -37,6 +41,9 @@ class AheadStatement(RunningStatement):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.here = False
+        self._rest = 0
+        """Batches that are evaluated here, before Spark is asked again."""
+        self._next_rest = _REST
 
     def _run(
         self,
@@ -45,11 +52,18 @@ class AheadStatement(RunningStatement):
         position: Position | None,
         more: Callable[[], Mapping[str, Changes]],
     ) -> int:
-        for _ in range(TRIES):
+        for _ in range(TRIES if self._rest == 0 else 0):
             try:
-                return super()._run(batch, snapshots, position, more)
+                done = super()._run(batch, snapshots, position, more)
             except Moved:
                 snapshots = self.store.snapshots()
+            else:
+                self._next_rest = _REST
+                return done
+        if self._rest == 0:
+            self._rest, self._next_rest = self._next_rest, min(2 * self._next_rest, _LONGEST_REST)
+        else:
+            self._rest -= 1
         self.here = True
         try:
             return super()._run(batch, snapshots, position, more)

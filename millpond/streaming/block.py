@@ -88,9 +88,10 @@ class Block(AheadStatement):
         if self.here or batch.is_here or not self._members[0].is_large(batch):
             return steps.timed(f"read stream {self.plan.batch.stream.relation.name}", batch.read)
         self._ahead = self._evaluate_ahead(batch, snapshots)
-        return self._schema.empty_table()
+        return self._schema.empty_table() if self._ahead is not None else batch.read()
 
-    def _evaluate_ahead(self, batch: Batch, snapshots: StoreSnapshot) -> BlockAhead:
+    def _evaluate_ahead(self, batch: Batch, snapshots: StoreSnapshot) -> BlockAhead | None:
+        """Returns what Spark evaluates; None if a later statement depends on values that change each time."""
         from millpond.engine.counting import count_rows
 
         # Of the messages of a topic some may not be rows.
@@ -102,6 +103,8 @@ class Block(AheadStatement):
             with steps.step(f"{_step(n, member)}, on Spark"):
                 found.append(member.on_spark(batch, chain.view))
             if any(member.writes & later.uses for later in self._members[n + 1 :]):
+                if not member.repeats:
+                    return None
                 chain.add(found[-1](chain.view))
         rows = count_rows(batch) if known is None else known
         return BlockAhead(found, rows, self.versions(snapshots))

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from millpond.changes import Changes
 from millpond.engine_rule import EngineRule
+from millpond.plan.pipeline import is_steady_query
 from millpond.plan.plans import BatchPlan, FoldPlan, GroupsPlan, KeyedPlan, RowsPlan
 from millpond.query.evaluate import Evaluator
 from millpond.sql.catalog import Catalog
@@ -48,6 +49,8 @@ class Member(ABC):
         self.name = f"{plan.target.kind} {plan.target.name}"
         self.reads = frozenset(t.table.lower() for t in plan.batch.tables)
         """The tables that its query reads, in lower case."""
+        self.repeats = True
+        """Whether what it has evaluated last gives the same effects each time, with the same tables."""
         self.writes = frozenset((plan.target.name.lower(),)) if plan.target.kind == "table" else frozenset()
 
     @property
@@ -112,6 +115,9 @@ class GroupsMember(Member):
     def __init__(self, plan: GroupsPlan, evaluator: Evaluator):
         super().__init__(plan, evaluator)
         self._aggregate = aggregate_of(plan, evaluator)
+        final = plan.aggregation.final
+        self.reads |= {i.relation.name.lower() for i in final.inputs}
+        self.repeats = is_steady_query(final)
         self._plan_mark = plan.mark
         self._local_mark = self._local_stage(plan.mark) if plan.mark is not None else None
 
@@ -176,6 +182,7 @@ class FoldMember(Member):
 
     def on_spark(self, batch: Batch, view: StoreSnapshot) -> Finish:
         ahead = self._ahead.fold(batch, view)
+        self.repeats = ahead is not None  # the events of a fold that is made here may call any function
         if ahead is None:
             return partial(self._folded_here, self._evaluated_on_spark(batch, view))
         return partial(self._folded_ahead, ahead)

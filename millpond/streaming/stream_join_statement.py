@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millpond.changes import Changes, Position, together
+from millpond.errors import DataError
 from millpond.plan.pairs import why_collected
 from millpond.plan.pipeline import plan_sides
 from millpond.plan.plans import BatchPlan, GroupsPlan, JoinedStreamPlan, JoinPlan
@@ -63,8 +64,8 @@ class OnSpark:
 class JoinTree:
     """Evaluates the joins of a statement, and passes their rows on.
 
-    ``lock`` is held from when a batch reads the stored rows until its commit: the two sides of a join run one after
-    another, and other statements do not wait.
+    ``lock`` is held from when a batch reads the stored rows until its commit, also while Spark finds its pairs: the two
+    sides of a join run one after another. Other statements over a stream wait with it, those over other streams do not.
     """
 
     def __init__(self, statement: RunningStatement, plan: JoinPlan, evaluator: Evaluator):
@@ -251,6 +252,10 @@ class JoinedStream(RunningStatement):
                 return self.commit(rows, position)
             finally:
                 self._asked = _no_more
+
+    def _attempt(self, batch: Batch, snapshots: StoreSnapshot) -> DataError | None:
+        with self.joins.lock:
+            return super()._attempt(batch, snapshots)
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
         large, self._large = self._large, None
