@@ -25,6 +25,7 @@ SETTINGS = {
     "spark.sql.ansi.enabled": "false",
     "spark.sql.session.timeZone": "America/New_York",
     "spark.sql.caseSensitive": "true",
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
     "spark.sql.legacy.sizeOfNull": "true",
     "spark.sql.shuffle.partitions": "7",
 }

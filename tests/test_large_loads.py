@@ -242,6 +242,12 @@ def test_the_engine_of_a_statement(spark: SparkSession, tmp_path: Path) -> None:
         assert [len(app.table(t)) for t in ("one", "two", "three")] == [20, 20, 20]
         with pytest.raises(NotSupported, match="only Spark can evaluate"):
             app.sql(f"CREATE TABLE four AS SELECT xpath_int('<a>1</a>', 'a') AS i FROM {uri}")
+        with (
+            App("CREATE TABLE beside (id BIGINT); INSERT INTO beside VALUES (3)"),
+            pytest.raises(NotSupported, match="only Spark can evaluate"),
+        ):
+            odd = "xpath_int('<a>1</a>', 'a')"
+            app.sql(f"INSERT INTO two SELECT {odd} FROM {uri} f JOIN memory://beside b ON b.id = f.id")
     made = statements(jobs)
     assert {"table:one", "insert:two"} <= made and "table:three" not in made
 

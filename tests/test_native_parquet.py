@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,11 +20,12 @@ from millpond import App
 from millpond.connectors.files.source import FileSource
 from millpond.connectors.spark_ranges import ranges_of
 from millpond.engine import split_reader
+from millpond.engine.native_parquet import is_of_the_reader
 from millpond.engine.split_reader import SplitRead
 from millpond.engine_rule import Engine
-from millpond.errors import SourceChanged
+from millpond.errors import QueryFailed, SourceChanged
 from millpond.formats import parquet
-from millpond.formats.parquet_footers import Differs
+from millpond.formats.parquet_footers import Differs, check_columns
 from millpond.loading import large_reads
 from millpond.types import Schema
 from tests.spark_jobs import Jobs
@@ -240,6 +242,11 @@ def test_what_footers_say(tmp_path: Path) -> None:
         assert why_not(written(early)) == "its dates and times are those of an earlier Spark"
     assert why_not(written(ids.replace_schema_metadata({"org.apache.spark.version": "2.4.8"}))) is not None
     assert why_not(written(ids.replace_schema_metadata({"org.apache.spark.version": "4.2.0"}))) is None
+    for version, other in {"3.0.3": True, "3.1.0": False, "3.10.0": False, "4.2.0": False}.items():
+        by = {"org.apache.spark.version": version}
+        assert why_not(written(ids.replace_schema_metadata(by))) is None
+        path = written(at.replace_schema_metadata(by), use_deprecated_int96_timestamps=True)
+        assert (why_not(path) is not None) == other, version
     # a struct without a zone, that INT96 has none of
     inner = pa.table({"s": pa.array([{"at": datetime(2020, 1, 1)}], pa.struct([("at", pa.timestamp("us"))]))})
     assert why_not(written(inner)) is None
@@ -252,6 +259,8 @@ def test_what_footers_say(tmp_path: Path) -> None:
     assert why_not(written(nothing), Schema.of(ids.schema)) is not None
     waits = pa.table({"w": pa.array([1], pa.duration("us"))})
     assert why_not(written(waits)) == 'column "w" is duration[us]'
+    flags = pa.table({"f": pa.array([1, 0], pa.int8()).cast(pa.bool8())})
+    assert why_not(written(flags), Schema.of(pa.schema([("f", pa.int8())]))) is not None
     # nested names that differ in case alone, or in their order
     row = pa.table({"s": pa.array([{"a": 1, "b": 2}])})
     known = Schema.of(pa.schema([("s", pa.struct([("A", pa.int64()), ("b", pa.int64())]))]))
@@ -260,6 +269,21 @@ def test_what_footers_say(tmp_path: Path) -> None:
     assert why_not(written(row), known) is not None
     twice = pa.table({"id": [1], "ID": [2]})
     assert why_not(written(twice), Schema.of(ids.schema)) == 'several columns are called "id"'
+
+
+def test_every_row_group_is_looked_at(tmp_path: Path) -> None:
+    """Of those that are read."""
+    files = []
+    for codec in ("snappy", "lz4"):
+        pq.write_table(pa.table({"id": [1, 2]}), tmp_path / codec, compression=codec)
+        files.append(pq.ParquetFile(tmp_path / codec))
+    both = SimpleNamespace(
+        metadata={}, schema=files[0].metadata.schema, row_group=lambda n: files[n].metadata.row_group(0)
+    )
+    file, known = SimpleNamespace(metadata=both, schema_arrow=files[0].schema_arrow), files[0].schema_arrow
+    check_columns(file, known, [0])
+    with pytest.raises(Differs, match="LZ4"):
+        check_columns(file, known, [0, 1])
 
 
 def test_files_of_early_versions(spark: SparkSession, tmp_path: Path) -> None:
@@ -305,6 +329,51 @@ def test_a_row_group_that_is_damaged(spark: SparkSession, tmp_path: Path) -> Non
     here, there = tables_of(text, "process"), tables_of(text, "spark")
     assert here == there
     assert len(here["copied"][1]) == 2000 and len(here["copied$errors"][1]) == 1
+
+
+def test_a_dictionary_that_lacks_values(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark looks them up when they are used."""
+    path = tmp_path / "a.parquet"
+    kind = pa.schema([pa.field("id", pa.int64()), pa.field("s", pa.string(), nullable=False)])
+    rows = pa.table({"id": range(3000), "s": ["a", "b", "c"] * 1000}, kind)
+    pq.write_table(rows, path, row_group_size=1000, use_dictionary=["s"], compression="none")
+    column = pq.ParquetFile(path).metadata.row_group(1).column(1)
+    end = column.dictionary_page_offset + column.total_compressed_size
+    data = bytearray(path.read_bytes())
+    data[end - 100 : end] = b"\xff" * 100
+    path.write_bytes(data)
+    text = f"CREATE TABLE copied AS SELECT * FROM file://{path}; CREATE TABLE n AS SELECT s, id FROM file://{path}"
+    here, there = tables_of(text, "process"), tables_of(text, "spark")
+    assert here == there
+    assert len(here["copied"][1]) == 2000 and len(here["copied$errors"][1]) == 1
+
+
+def test_errors_that_may_be_of_the_reader() -> None:
+    """Java leaves out where an exception was raised, if that happens often."""
+    bare = RuntimeError("java.lang.ArrayIndexOutOfBoundsException: Index 3 out of bounds for length 3")
+    assert is_of_the_reader(bare)
+    told = QueryFailed("a value is not one that the function takes")
+    told.__cause__ = bare
+    assert is_of_the_reader(told)
+    for text in ("[DIVIDE_BY_ZERO] Division by zero.", "ExecutorLostFailure (executor 1 exited)"):
+        assert not is_of_the_reader(RuntimeError(text))
+    assert not is_of_the_reader(SourceChanged("it was replaced"))
+
+
+def test_a_file_with_the_checksums_of_another(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hadoop's file system refuses it on the driver, where row groups are looked up, or on an executor."""
+    monkeypatch.setattr(parquet, "ROWS_PER_PIECE", 1000)
+    spark.range(10).coalesce(1).write.parquet(f"file://{tmp_path}/other")
+    checksums = next((tmp_path / "other").glob(".*.parquet.crc")).read_bytes()
+    for size in (1000, 3000):
+        path = tmp_path / f"{size}.parquet"
+        pq.write_table(pa.table({"id": range(3000)}), path, row_group_size=size)
+        path.with_name(f".{path.name}.crc").write_bytes(checksums)
+        text = f"CREATE TABLE copied AS SELECT * FROM file://{path}"
+        here, there = tables_of(text, "process"), tables_of(text, "spark")
+        assert here == there and len(here["copied"][1]) == 3000
 
 
 def test_a_file_that_changes_while_it_is_read(

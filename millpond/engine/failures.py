@@ -116,6 +116,16 @@ def explain(error: BaseException) -> Error:
     return _of_a_value(match[2] if match else lines[0])
 
 
+def is_unknown(error: BaseException) -> bool:
+    """Returns whether nothing says what an exception of Spark is about: it has neither a name that Spark gives to
+    errors of queries and values, nor one of ours.
+    """
+    text = str(error)
+    if isinstance(error, Error) or _CLASS.search(text) or _OURS.search(text):
+        return False
+    return type(explain(error)) is QueryFailed
+
+
 def _no_plan(why: str) -> QueryFailed:
     return QueryFailed(
         f"Spark has no plan for this query{why}",

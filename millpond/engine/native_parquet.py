@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from millpond.connectors.source import SEQ
 from millpond.connectors.spark_ranges import FileRange
+from millpond.engine.failures import is_unknown
 from millpond.engine.internals import ParquetScan
 from millpond.engine.row_store import folder_of, store_of
 from millpond.engine.session import is_local
@@ -71,10 +72,12 @@ def native_frame(spark: SparkSession, columns: Schema, tasks: Sequence[Sequence[
 
 
 def is_of_the_reader(error: Exception) -> bool:
-    """Returns whether Spark's own reader could not read a file: ours says why, or can."""
-    told: BaseException | None = error
-    while told is not None:
-        if any(name in str(told) for name in _OF_THE_READER):
-            return True
+    """Returns whether Spark's own reader could not read a file: ours says why, or can. Values are taken out of a page
+    when they are used, so an error of which nothing is known may be of the reader too.
+    """
+    told: BaseException = error
+    while not any(name in str(told) for name in _OF_THE_READER):
+        if told.__cause__ is None:
+            return is_unknown(told)
         told = told.__cause__
-    return False
+    return True

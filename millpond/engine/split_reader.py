@@ -21,11 +21,10 @@ from millpond.connectors.source import BYTES_OF_A_ROW, SEQ, Source, Split
 from millpond.connectors.spark_ranges import check_unchanged, ranges_of
 from millpond.connectors.splits import neighbours
 from millpond.engine.collect import collect
+from millpond.engine.jvm import lost
 from millpond.engine.local_stage import in_order
 from millpond.engine.native_parquet import native_frame
 from millpond.engine.task_reports import new_number, reports_of, taken
-from millpond.errors import Error
-from millpond.formats.parquet_footers import Differs
 from millpond.formats.received import none_rejected
 from millpond.types import Schema, quote
 
@@ -132,7 +131,10 @@ class SplitRead:
             found = iter(ranges_of(self._source, self._splits, self._columns.names))
             tasks = [[next(found) for _ in task] for task in together(list(enumerate(self._splits)))]
             return native_frame(self._spark, self._columns, tasks)
-        except (Differs, Error) as error:
+        except Exception as error:
+            # Spark opens files on the driver too, and may refuse one: ours reads it, or says what is wrong.
+            if lost(error) is not None:
+                raise
             log.debug("%s is not read by Spark's own reader: %s", self._source.uri, error)
             return None
 

@@ -54,7 +54,7 @@ class Parquet(Format):
     def bytes_for_spark(self, path: str, columns: pa.Schema, pieces: Sequence[Piece]) -> list[range]:
         """The first row groups of a file begin with it, the last ones have no end."""
         with self._open(path) as file:
-            check_columns(file, columns)
+            check_columns(file, columns, [group for piece in pieces for group in piece.groups])
             begins = [0, *starts_of(file)[1:], END]
         found = [(piece.groups[0], piece.groups[-1]) for piece in pieces if piece.groups]
         if len(found) != len(pieces):

@@ -56,7 +56,7 @@ class LargeReads:
 
     def check(self, rule: EngineRule, query: Resolved, sources: Mapping[str, Source]) -> None:
         """Raises NotSupported if only Spark can evaluate a query over files, and the rule does not allow that."""
-        if self.rule(rule).engine == "process" and all(_can_spread(s) for s in sources.values()):
+        if self.rule(rule).engine == "process" and (not sources or any(map(_can_spread, sources.values()))):
             who, why = self._evaluator.way(query)
             if who == "spark":
                 raise only_spark(why)
