@@ -230,11 +230,16 @@ class PooledDatabase(SqlDatabase):
             return self.patience.wait_for(ask, on=_RETRIED)
         except UnknownName:
             return False  # the table itself was not committed
+        except ConnectionLost as error:
+            error.hint = "whether the last transaction was committed is not known: look before you repeat it"
+            raise
 
     def position(self, pipeline: str) -> Position | None:
-        return self.patience.wait_for(
-            lambda: self.known_position(self._begin(0).session, pipeline), on=_RETRIED
-        )
+        def ask() -> Position | None:
+            reading = self._begin(0)  # its connection is returned when nothing refers to it
+            return self.known_position(reading.session, pipeline)
+
+        return self.patience.wait_for(ask, on=_RETRIED)
 
     def forget(self, pipeline: str) -> None:
         self._forget("pipeline = %s", pipeline)

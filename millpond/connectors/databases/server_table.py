@@ -99,7 +99,7 @@ class ServerTable(SqlTable):
         return table
 
     def _set_up(self, given: str, name: str) -> None:
-        self.parts = given.split(".", 1) if given else [self.fitting(name)]
+        self.parts = self.spelled(given.split(".", 1) if given else [self.fitting(name)])
         longest, unit = self.longest
         for part in self.parts:
             if self.length(part) > longest:
@@ -110,8 +110,12 @@ class ServerTable(SqlTable):
         self.table = ".".join(escaped(part) for part in self.parts)
         self._name = ".".join(self.parts)
         self.stored = {c.name: self.name_there(c.name) for c in self.columns}
-        self.indexed = set()
+        self.indexed, self.refused = set(), set()
         self.database.write(self.create_or_check)
+
+    def spelled(self, parts: Sequence[str]) -> Sequence[str]:
+        """Returns the parts of its name as the server compares them."""
+        return parts
 
     def lacks(self, column: Column) -> Error:
         if column.name not in self.schema:

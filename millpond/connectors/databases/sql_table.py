@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -14,7 +13,7 @@ from millpond.changes import ROW
 from millpond.connectors.databases.records import converters, quick_reads
 from millpond.connectors.databases.sql_database import Session, SqlDatabase
 from millpond.connectors.table import OutsideTable
-from millpond.errors import BadData, Error, NotSupported, TypeMismatch
+from millpond.errors import BadData, Conflict, ConnectionLost, Error, NotSupported, TypeMismatch
 from millpond.predicates import All, Any_, Compare, IsNull, OneOf, Predicate
 from millpond.records.fitting import fitting_keys
 from millpond.tables.base import Get, Has, Snapshot
@@ -34,6 +33,8 @@ class SqlTable(OutsideTable):
     made: bool
     """Whether Millpond created the table; otherwise it existed before, and belongs to others."""
     indexed: set[tuple[str, ...]]
+    refused: set[tuple[str, ...]]
+    """Columns for which the database refused an index: it is not asked again."""
     kept: tuple[int, pa.Table] | None = None
     database: SqlDatabase
     _name: str
@@ -219,11 +220,15 @@ class SqlTable(OutsideTable):
         wanted = tuple(columns)
         key = [self.column(k).name for k in self.identity]
         begins_key = not self.null_keys and set(key[: len(wanted)]) == set(wanted)
-        if begins_key or wanted in self.indexed or not self.made:
+        if begins_key or wanted in self.indexed or wanted in self.refused or not self.made:
             return
-        with suppress(Error):
+        try:
             if self.database.when_free(lambda writing: self._make_index(writing, wanted, wait=False)):
                 self.indexed.add(wanted)
+        except (Conflict, ConnectionLost):
+            pass  # the next lookup tries again
+        except Error:
+            self.refused.add(wanted)
 
     def create_index(self, columns: Sequence[str]) -> bool:
         if not self.made:
@@ -349,7 +354,7 @@ class SqlSnapshot(Snapshot):
 
     def __len__(self) -> int:
         self._table.check_open()
-        return int(self._session.query(f"SELECT count(*) FROM {self._table.table}")[0][0])
+        return int(self._session.query(f"SELECT count(*) FROM {self._table.source(self._session)}")[0][0])
 
 
 def _unreadable(table: SqlTable, column: Column, error: Exception) -> Error:

@@ -94,8 +94,9 @@ class SqliteTable(SqlTable):
         self._name = stored_name
         self.table = quoted(stored_name)
         self.stored = {c.name: c.name for c in self.columns}
-        self.indexed = set()
-        session = self.database.read().session
+        self.indexed, self.refused = set(), set()
+        reading = self.database.read()
+        session = reading.session
         there = session.query(f"PRAGMA table_info({self.table})")
         self.made = not there or self.is_made(session)
         if not there:

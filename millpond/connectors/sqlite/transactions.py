@@ -73,7 +73,8 @@ class SqliteDatabase(SqlDatabase):
         self._writer = self._connect()
         self._watcher = self._connect()
         self._watching = threading.Lock()
-        if len(self.read().session.query(f"SELECT 1 FROM sqlite_schema WHERE name IN {_OURS}")) < 2:
+        reading = self.read()  # its connection is returned when nothing refers to it
+        if len(reading.session.query(f"SELECT 1 FROM sqlite_schema WHERE name IN {_OURS}")) < 2:
             self.write(_set_up)
 
     def _connect(self) -> sqlite3.Connection:
@@ -160,7 +161,8 @@ class SqliteDatabase(SqlDatabase):
             return answer
 
     def position(self, pipeline: str) -> Position | None:
-        return self.known_position(self.read().session, pipeline)
+        reading = self.read()
+        return self.known_position(reading.session, pipeline)
 
     def forget(self, pipeline: str) -> None:
         self._forget("pipeline = ?1", pipeline)
