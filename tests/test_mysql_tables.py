@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +29,7 @@ from millpond.errors import (
 )
 from millpond.tables import Backend
 from tests.contract.places import Places
-from tests.servers import Servers, free_port
+from tests.servers import MariaDb, Servers, free_port
 
 
 def create(url: str, columns: str, table: str = "t", name: str = "t", more: str = "") -> str:
@@ -134,6 +136,8 @@ def test_values_that_cannot_be_stored_are_errors_of_the_row(servers: Servers) ->
             [{"id": i, "s": "y" * (most // 20)} for i in range(60)]
         )  # more than one statement takes
         assert len(table) == 60
+        keys = [f"{i}{'y' * (most // 20)}" for i in range(30)]  # nor does one take as many keys
+        assert table.find_rows_for_join("s", keys) == []
         app.send("s", [{"id": 100, "d": 1.0}, {"id": 101, "d": float("nan")}, {"id": 102, "d": 2.0}])
         app.drain()
         assert [r["id"] for r in table.find("id >= 100")] == [100, 102]
@@ -271,6 +275,7 @@ def test_an_index_that_is_younger_than_a_snapshot(servers: Servers, places: Plac
         table.insert({"id": -1, "s": "s7", "n": 7})
         wanted = pa.table({"s": ["s7"]})
         assert before.get(["s"], wanted).num_rows == 40  # the index is made here
+        assert len(before) == 2_000
         assert backend.get(["s"], wanted).num_rows == 41
         assert backend.get(["n"], pa.table({"n": [7]})).num_rows == 41  # none can be made now, at once
         del before
@@ -296,3 +301,101 @@ def test_the_url_has_options(servers: Servers) -> None:
         assert app.table("t").health_check().status == "healthy"
     with App() as app, pytest.raises(Error, match="64 characters"):
         app.sql(create(url, "id INT PRIMARY KEY", table="n" * 65))
+
+
+def test_a_table_is_created_by_millpond_if_it_says_so(servers: Servers) -> None:
+    """Names that are left in Millpond's table, and copies of its tables, do not make tables of others its own."""
+    server = servers.mariadb
+    url = server.new_database("whose")
+    run = lambda sql: server.execute(sql, "whose")  # noqa: E731
+    with App(create(url, "n INT")) as app:
+        app.sql("INSERT INTO t VALUES (1), (2), (3)")
+        run("DELETE FROM millpond_tables")
+    with App(create(url, "n INT", "whose.t")) as app:
+        app.sql("INSERT INTO t VALUES (4)")
+        assert [r["n"] for r in app.table("t").all_rows()] == [1, 2, 3, 4]
+        run("CREATE TABLE copy LIKE t")
+    with App(create(url, "id INT PRIMARY KEY", "k")) as app:
+        run("DROP TABLE k")
+        run("CREATE TABLE k (id int PRIMARY KEY)")
+    with App(create(url, "id INT PRIMARY KEY", "k")) as app:
+        app.sql("DROP TABLE t")
+        assert run("SELECT * FROM k") == []
+        with pytest.raises(NotSupported, match="not unique"):
+            app.sql(create(url, "n INT", "copy"))
+    with App(create(url, "n INT")) as app:
+        app.sql("DROP TABLE t")
+        with pytest.raises(NotSupported, match="millpond_key"):
+            app.sql(
+                f"CREATE STREAM s (millpond_key INT); CREATE TABLE g WITH ('extension' = 'mysql', 'url' = '{url}')"
+                " AS SELECT millpond_key, COUNT(*) AS c FROM s GROUP BY millpond_key"
+            )
+    assert run("SHOW TABLES LIKE 't'") == []
+
+
+def test_a_unique_index_that_others_add_is_respected(servers: Servers) -> None:
+    url = servers.mariadb.new_database("added_unique")
+    declared = create(url, "id INT PRIMARY KEY, n INT")
+    with App(declared) as app:
+        app.sql("INSERT INTO t VALUES (1, 1), (2, 2)")
+    servers.mariadb.execute("CREATE UNIQUE INDEX u ON t (n)", "added_unique")
+    with App(declared) as app:
+        with pytest.raises(InvalidRecord, match="Duplicate entry"):
+            app.table("t").bulk_insert([{"id": 3, "n": 2}])
+        assert len(app.table("t")) == 2
+
+
+def test_the_position_is_read_on_a_connection_that_nobody_else_has(servers: Servers) -> None:
+    with App(create(servers.mariadb.new_database("own_connection"), "id INT PRIMARY KEY")) as app:
+        backend: Any = app.table("t")._backend
+        database, seen = backend.database, []
+        known = database.known_position
+
+        def watched(session: Any, pipeline: str) -> Any:
+            seen.append(session._connection in database._idle[0])
+            return known(session, pipeline)
+
+        database.known_position = watched
+        assert database.position("p") is None and seen == [False]
+
+
+@pytest.fixture(scope="module")
+def folding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
+    """A server that ignores the case of names, and does not log one database."""
+    server = MariaDb(Path(tmp_path_factory.mktemp("m")) / "f")
+    try:
+        server.stop()
+        server.start("--lower-case-table-names=1", "--binlog-ignore-db=other")
+        yield server
+    finally:
+        server.stop()
+
+
+def test_names_ignore_case_where_the_server_does(folding: MariaDb) -> None:
+    url = folding.new_database("Folding")
+    folding.execute("CREATE TABLE users (id int PRIMARY KEY)", "folding")
+    with App(create(url, "id INT PRIMARY KEY", "Folding.Users") + create(url, "n INT", "Mine", "m")) as app:
+        app.sql("INSERT INTO t VALUES (1); INSERT INTO m VALUES (1), (2); DROP TABLE t")
+    assert folding.execute("SELECT id FROM folding.users") == [(1,)]
+    with App(create(url, "n INT", "mINE", "m")) as app:
+        app.sql("INSERT INTO m VALUES (3)")
+        assert [r["n"] for r in app.table("m").all_rows()] == [1, 2, 3]
+        assert not app.table("m")._backend.database.exact  # the log has a filter
+        app.sql("DROP TABLE m")
+    assert folding.execute("SHOW TABLES LIKE 'm%e'", "folding") == []
+
+
+def test_a_server_that_is_read_only_for_a_moment_is_waited_for(folding: MariaDb) -> None:
+    folding.new_database("failover")
+    folding.execute("CREATE USER app@'127.0.0.1' IDENTIFIED BY 'pond'")
+    folding.execute("GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON failover.* TO app@'127.0.0.1'")
+    with App(create(folding.url("failover", "app"), "id INT PRIMARY KEY, n INT")) as app:
+        folding.execute("SET GLOBAL read_only = 1")
+        later = threading.Timer(1, lambda: folding.execute("SET GLOBAL read_only = 0"))
+        later.start()
+        app.sql("INSERT INTO t VALUES (1, 2)")
+        later.join()
+        backend: Any = app.table("t")._backend
+        for _ in range(2):  # the user may not create indexes
+            assert backend.get(["n"], pa.table({"n": pa.array([2], pa.int32())})).num_rows == 1
+        assert backend.refused == {("n",)} and not backend.indexed

@@ -7,7 +7,6 @@ NULL, or is nested, cannot be a key of InnoDB: its rows are identified by a hash
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -21,7 +20,16 @@ from millpond.connectors.databases.server_table import SERVER_OPTIONS, ServerTab
 from millpond.connectors.databases.sql_database import Session
 from millpond.connectors.databases.sql_transactions import SqlWriting
 from millpond.connectors.databases.texts import to_texts
-from millpond.connectors.mysql.table_catalog import ThereAlready, check_foreign, described, index_names
+from millpond.connectors.mysql.table_catalog import (
+    ThereAlready,
+    check_foreign,
+    comment_of,
+    described,
+    fits,
+    index_names,
+    is_name,
+    shortened,
+)
 from millpond.connectors.mysql.table_types import (
     bytes_of,
     decoded,
@@ -29,10 +37,11 @@ from millpond.connectors.mysql.table_types import (
     holds,
     is_text,
     key_length,
+    slices,
     sql_type,
     unstorable,
 )
-from millpond.errors import InvalidRecord
+from millpond.errors import InvalidRecord, NotSupported
 from millpond.options import Option
 from millpond.packages import needed
 from millpond.predicates import Compare, Predicate
@@ -42,9 +51,6 @@ from millpond.types import Column, whole
 if TYPE_CHECKING:
     from millpond.connectors.mysql.table_database import MysqlTables
 
-_LONGEST = 64
-_IN_FILES = 200
-"""Bytes of the name of a table's file, in which a character that is no letter or digit of ASCII has five."""
 _KEYS = 900
 """Keys in one statement: of more MariaDB would make a table that has no index."""
 _STATEMENT = 1 << 20
@@ -74,7 +80,7 @@ class MysqlTable(ServerTable):
     product = "MySQL"
     example = "mysql://user@host/database"
     url_schemes = ("mysql", "mariadb")
-    longest = (_LONGEST, "characters")
+    longest = (64, "characters")
     cells = "basic"
     database: MysqlTables
 
@@ -98,34 +104,51 @@ class MysqlTable(ServerTable):
 
     @classmethod
     def fitting(cls, name: str) -> str:
-        in_files = sum(1 if re.match(r"\w", c, re.ASCII) else 5 for c in name)
-        return name if in_files <= _IN_FILES and _is_name(name) else _shortened(name)
+        return name if fits(name) else shortened(name)
+
+    def spelled(self, parts: Sequence[str]) -> Sequence[str]:
+        names = [part.lower() for part in parts] if self.database.folds else list(parts)
+        return names[1:] if len(names) > 1 and names[0] == self.database.home else names
 
     def name_there(self, name: str) -> str:
-        return name if _is_name(name) else _shortened(name)
+        return name if is_name(name) else shortened(name)
 
     def create_or_check(self, writing: SqlWriting) -> None:
         session = writing.session
         there = described(session, self.parts)
-        self.made = not there.columns or self.is_made(session)
+        self.made = not there.columns or there.is_made(self.parts)
         nested = any(pa.types.is_nested(c.type) for c in self._key)
         self._hashed = self.made and bool(self.schema.key) and (self.null_keys or nested)
         self._loose: set[str] = set()
-        self._careful = False
+        self._careful = len(there.keys) > 1 and not self._hashed
         self._young: dict[str, int] = {}
+        if self._hashed and _HASH in (name.lower() for name in self.stored.values()):
+            raise NotSupported(
+                f'{self.what}: "{_HASH}" is the column that identifies its rows',
+                hint="give yours another name",
+            )
         if not there.columns:
             self._create(session)
             return
         self.check_columns([(c.name, c.type) for c in there.columns], holds)
         if self.made:
             self._check_made(there)
+            self._register(session, f"coalesce(max({self.order}) + 1, 0) FROM {self.table}")
             return
         check_foreign(self, there, self.database.collation)
-        self._careful = len(there.keys) > 1
         texts = {c.name.lower(): c.collation for c in there.columns if c.collation is not None}
         self._loose = {
             name for name, at in self.stored.items() if texts.get(at.lower(), self._exact) != self._exact
         }
+
+    def is_made(self, session: Any) -> bool:
+        return described(session, self.parts).is_made(self.parts)
+
+    def _register(self, session: Any, first: str) -> None:
+        """Stores the name with the first number of a row, unless it is stored."""
+        if not super().is_made(session):
+            number = "0" if self.schema.key else first
+            session.execute(f"INSERT IGNORE INTO millpond_tables SELECT %s, {number}", (self._name,))
 
     @property
     def _exact(self) -> str:
@@ -145,9 +168,7 @@ class MysqlTable(ServerTable):
         return sql_type(column.type, self.key_length(column))
 
     def _create(self, session: Any) -> None:
-        # Each change of the schema is a commit: the name is stored first, so that the table is never without it.
-        rest = self.database.updating(["name"], ["next_row"])
-        session.execute(f"INSERT INTO millpond_tables VALUES (%s, 0) {rest}", (self._name,))
+        self._register(session, "0")
         parts = self.definitions()
         if self._hashed:
             parts.append(f"{_HASH} BINARY(32) NOT NULL")
@@ -155,8 +176,10 @@ class MysqlTable(ServerTable):
         nested = [c.name for c in self.columns if pa.types.is_nested(c.type)]
         checks = [f"CHECK (json_valid({name}))" for name in self.quoted(nested)]
         session.execute(
-            f"CREATE TABLE IF NOT EXISTS {self.table} ({', '.join([*parts, *checks])}, PRIMARY KEY ({key}))"
+            f"CREATE TABLE {self.table} ({', '.join([*parts, *checks])}, PRIMARY KEY ({key}))"
             f" ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE {self._exact}"
+            " COMMENT = %s",
+            (comment_of(self.parts),),
         )
 
     def _check_made(self, there: ThereAlready) -> None:
@@ -249,7 +272,7 @@ class MysqlTable(ServerTable):
         one = f"({', '.join(['%s'] * len(names))})"
         start = f"INSERT INTO {self.table} ({', '.join(names)}) VALUES "
         data = list(zip(*cells, strict=True))
-        for first, last in _slices(size, min(_STATEMENT, self.database.packet // 2)):
+        for first, last in slices(size, min(_STATEMENT, self.database.packet // 2)):
             marks = ", ".join([one] * (last - first))
             session.execute(f"{start}{marks} {rest}", [value for row in data[first:last] for value in row])
 
@@ -307,13 +330,18 @@ class MysqlTable(ServerTable):
         rows = [row for row in rows if None not in row] if missing else rows
         names = self.quoted([c.name for c in columns])
         marks = [_mark(c) for c in columns]
-        for at in range(0, len(rows), _KEYS):
-            part = rows[at : at + _KEYS]
+        size = np.zeros(len(rows))
+        for cells, column in zip(zip(*rows, strict=True), columns, strict=False):
+            size += bytes_of(list(cells), column.type)
+        exact_too = not self._loose.isdisjoint(c.name for c in columns)
+        most = min(_STATEMENT, self.database.packet // 2) // (2 if exact_too else 1)
+        for first, last in slices(size, most, _KEYS):
+            part = rows[first:last]
             flat = [value for row in part for value in row]
             one = marks[0] if len(names) == 1 else f"({', '.join(marks)})"
             listed = ", ".join([one] * len(part))
             condition = f"({', '.join(names)}) IN ({listed})"
-            if self._loose.isdisjoint(c.name for c in columns):
+            if not exact_too:
                 yield condition, flat
             else:  # the index of the column finds candidates
                 exact = ", ".join(map(self._exactly, columns))
@@ -365,28 +393,6 @@ def _mark(column: Column) -> str:
     if pa.types.is_timestamp(column.type):
         return "CAST(%s AS DATETIME(6))"
     return "CAST(%s AS DATE)" if pa.types.is_date(column.type) else "%s"
-
-
-def _slices(sizes: Any, most: int) -> Iterator[tuple[int, int]]:
-    """Yields parts of rows with these sizes that have about so many bytes, each at least one row."""
-    ends = np.cumsum(sizes)
-    first = 0
-    while first < len(ends):
-        before = ends[first - 1] if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
-        yield first, last
-        first = last
-
-
-def _is_name(name: str) -> bool:
-    """Returns whether MySQL takes it as a name."""
-    return len(name) <= _LONGEST and max(name) <= "\uffff" and not name.endswith(" ") and "\0" not in name
-
-
-def _shortened(name: str) -> str:
-    """Returns a name for one that MySQL does not take: what can be read of its beginning, and a hash of all of it."""
-    start = re.sub(r"[^\w ]", "", name, flags=re.ASCII)[: _LONGEST - 26]
-    return f"{start} {hashlib.sha256(name.encode()).hexdigest()[:24]}"
 
 
 BACKEND = MysqlTable

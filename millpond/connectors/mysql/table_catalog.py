@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,8 +14,15 @@ if TYPE_CHECKING:
     from millpond.connectors.databases.server_table import ServerTable
     from millpond.connectors.databases.sql_database import Session
 
-# The names of information_schema ignore case; the second comparison does not.
-_OF = "table_schema = coalesce(%s, database()) AND table_name = %s AND BINARY table_name = BINARY %s"
+_LONGEST = 64
+_IN_FILES = 200
+"""Bytes of the name of a table's file, in which a character that is no letter or digit of ASCII has five."""
+
+# The names of information_schema ignore case; the second comparison does not, unless the server ignores it too.
+_OF = (
+    "table_schema = coalesce(%s, database()) AND table_name = %s"
+    " AND IF(@@lower_case_table_names = 0, BINARY table_name = BINARY %s, BINARY lower(table_name) = BINARY lower(%s))"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +41,15 @@ class ThereAlready:
     columns: list[ThereColumn]
     engine: str
     keys: list[list[str]]
+    comment: str
+
+    def is_made(self, parts: Sequence[str]) -> bool:
+        """Returns whether Millpond has created it. Only the table itself can tell: its creation is a commit."""
+        return self.comment == comment_of(parts)
 
 
 def _named(parts: Sequence[str]) -> tuple[Any, ...]:
-    return (parts[0] if len(parts) > 1 else None, parts[-1], parts[-1])
+    return (parts[0] if len(parts) > 1 else None, *[parts[-1]] * 3)
 
 
 def described(session: Session, parts: Sequence[str]) -> ThereAlready:
@@ -46,7 +60,7 @@ def described(session: Session, parts: Sequence[str]) -> ThereAlready:
         f" WHERE {_OF} ORDER BY ordinal_position",
         name,
     )
-    engine = session.query(f"SELECT engine FROM information_schema.tables WHERE {_OF}", name)
+    table = session.query(f"SELECT engine, table_comment FROM information_schema.tables WHERE {_OF}", name)
     indexes = session.query(
         "SELECT index_name, column_name, sub_part FROM information_schema.statistics"
         f" WHERE {_OF} AND non_unique = 0",
@@ -61,9 +75,33 @@ def described(session: Session, parts: Sequence[str]) -> ThereAlready:
             known.append(str(column).lower())
     return ThereAlready(
         [ThereColumn(n, t, c, nullable == "YES") for n, t, c, nullable in columns],
-        str(engine[0][0] or "") if engine else "",
+        str(table[0][0] or "") if table else "",
         [sorted(key or ()) for key in keys.values()],
+        str(table[0][1] or "") if table else "",
     )
+
+
+def comment_of(parts: Sequence[str]) -> str:
+    """Returns the comment of a table that Millpond creates. A copy of the table that somebody makes has the name of
+    the first one in it: it is not Millpond's.
+    """
+    return f"created by Millpond as {parts[-1]}"
+
+
+def fits(name: str) -> bool:
+    """Returns whether MySQL takes the name of a table."""
+    return is_name(name) and sum(1 if re.match(r"\w", c, re.ASCII) else 5 for c in name) <= _IN_FILES
+
+
+def is_name(name: str) -> bool:
+    """Returns whether MySQL takes it as a name."""
+    return len(name) <= _LONGEST and max(name) <= "\uffff" and not name.endswith(" ") and "\0" not in name
+
+
+def shortened(name: str) -> str:
+    """Returns a name for one that MySQL does not take: what can be read of its beginning, and a hash of all of it."""
+    start = re.sub(r"[^\w ]", "", name, flags=re.ASCII)[: _LONGEST - 26]
+    return f"{start} {hashlib.sha256(name.encode()).hexdigest()[:24]}"
 
 
 def index_names(session: Session, parts: Sequence[str]) -> set[str]:

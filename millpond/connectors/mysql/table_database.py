@@ -23,7 +23,14 @@ from millpond.connectors.databases.sql_transactions import SqlWriting
 from millpond.connectors.databases.trouble import Trouble, explained
 from millpond.connectors.databases.uri import options_in, place_of
 from millpond.connectors.mysql.login import LOGIN, LOST, PRIVILEGE, TIMES, Login
-from millpond.errors import Error, InvalidOption, InvalidRecord, NotSupported, without_passwords
+from millpond.errors import (
+    AccessRefused,
+    Error,
+    InvalidOption,
+    InvalidRecord,
+    NotSupported,
+    without_passwords,
+)
 
 _MODES = (
     "ANSI_QUOTES,STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO"
@@ -42,7 +49,17 @@ _ALL = "last/all"
 """The position that counts the commits of all apps."""
 
 _NAMES = frozenset({ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR, ER.BAD_TABLE_ERROR})
-_CONFLICTS = frozenset({ER.LOCK_DEADLOCK, ER.LOCK_WAIT_TIMEOUT, ER.CHECKREAD, 1412})
+_CONFLICTS = frozenset(
+    {
+        ER.LOCK_DEADLOCK,
+        ER.LOCK_WAIT_TIMEOUT,
+        ER.CHECKREAD,
+        ER.TABLE_EXISTS_ERROR,  # it was not there a moment ago
+        1412,
+    }
+)
+_PASSING = frozenset({1047, 1203, 1226, 1290, 1836})
+"""The node is not ready; the user has too many connections, or used its share; the server is read-only."""
 _VALUES = frozenset(
     {
         ER.BAD_NULL_ERROR,
@@ -131,6 +148,8 @@ class MysqlTables(PooledDatabase):
     exact = False
     collation = ""
     """The collation of texts."""
+    folds = False
+    """Whether names of tables ignore case."""
     packet = 1 << 20
     """The size of a statement, at most."""
     no_wait = 1
@@ -142,9 +161,15 @@ class MysqlTables(PooledDatabase):
         self._logins = [_login(u, connect_timeout) for u in (url, *replicas)]
         database, *others = (login.name for login in self._logins)
         self._may_be_exact = not replicas
+        self._home = str(self._logins[0].database)
         self._moments = count()
         names = [f"the database {database}", *(f"the replica {name}" for name in others)]
         super().__init__(names, idle=idle, retry_timeout=retry_timeout)
+
+    @property
+    def home(self) -> str:
+        """Returns the database of the URL, as names of tables have it."""
+        return self._home.lower() if self.folds else self._home
 
     def moment(self) -> int:
         """Returns a number that grows: it orders beginnings of transactions and new indexes, in this process."""
@@ -152,12 +177,15 @@ class MysqlTables(PooledDatabase):
 
     def set_up(self, writing: SqlWriting) -> None:
         session = writing.session
-        ((version, log, packet),) = session.query("SELECT version(), @@log_bin, @@max_allowed_packet")
+        ((version, log, packet, folding),) = session.query(
+            "SELECT version(), @@log_bin, @@max_allowed_packet, @@lower_case_table_names"
+        )
         is_mariadb = "mariadb" in version.lower()
         self.packet = packet
+        self.folds = bool(folding)
         self.no_wait = 0 if is_mariadb else 1
         # Only MariaDB tells which position of its log a snapshot has.
-        self.exact = bool(is_mariadb and log and self._may_be_exact)
+        self.exact = bool(is_mariadb and log and self._may_be_exact) and _logs_all(session)
         marks = ", ".join(["%s"] * len(_COLLATIONS))
         found = session.query(
             f"SELECT collation_name FROM information_schema.collations WHERE collation_name IN ({marks})",
@@ -219,6 +247,21 @@ class MysqlTables(PooledDatabase):
         )
 
 
+def _logs_all(session: PooledSession) -> bool:
+    """Returns whether the log of a MariaDB server has every change of its tables, as far as the user may know."""
+    settings = dict(
+        session.query("SHOW GLOBAL VARIABLES WHERE variable_name IN ('log_slave_updates', 'wsrep_on')")
+    )
+    if settings.get("wsrep_on", "OFF") == "ON":
+        return False
+    try:
+        filters = [value for row in session.query("SHOW MASTER STATUS") for value in row[2:4]]
+        logged = settings["log_slave_updates"] == "ON" or not session.query("SHOW ALL SLAVES STATUS")
+    except AccessRefused:
+        return False
+    return logged and not any(filters)
+
+
 def _login(url: str, connect_timeout: float) -> Login:
     declared = (*LOGIN_OPTIONS, SOCKET_OPTION)
     given, rest = options_in(url, declared)
@@ -264,7 +307,7 @@ def _trouble(code: int, changes_schema: bool) -> Trouble:
         (LOGIN, "login"),
         (PRIVILEGE, "privilege"),
         (frozenset({ER.BAD_DB_ERROR}), "database"),
-        (LOST, "lost"),
+        (LOST | _PASSING, "lost"),
         (TIMES, "timeout"),
         (_NAMES, "name"),
         (_VALUES, "value"),

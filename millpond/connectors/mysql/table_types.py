@@ -17,7 +17,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -178,3 +178,15 @@ def bytes_of(cells: list[Any], dtype: pa.DataType) -> Any:
         return _OTHER * 2
     each = 2 if pa.types.is_binary(dtype) else 2 * _LETTER
     return np.fromiter((len(c) * each + 16 if c is not None else 16 for c in cells), np.int64, len(cells))
+
+
+def slices(sizes: Any, most: int, rows: int | None = None) -> Iterator[tuple[int, int]]:
+    """Yields parts of rows with these sizes that have about so many bytes, of one row at least and ``rows`` at most."""
+    ends = np.cumsum(sizes)
+    first = 0
+    while first < len(ends):
+        before = ends[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
+        last = last if rows is None else min(last, first + rows)
+        yield first, last
+        first = last
