@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import urllib.request
 from pathlib import Path
@@ -123,6 +124,21 @@ def test_every_backend(kind: str, places: Places) -> None:
             check(app, name)
         for name in names:
             app.sql(f"DROP TABLE {quote(name)} CASCADE")
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+def test_a_drop_does_not_wait_for_what_was_forgotten(kind: str, places: Places) -> None:
+    """A transaction that has ended, and is part of a cycle, holds a snapshot of the database until it is collected."""
+    with App() as app:
+        make(app, "t", with_options(places.new(kind)), index=True)
+        gc.collect()
+        gc.disable()
+        try:
+            check(app, "t")
+            app.sql("DROP TABLE t CASCADE")
+        finally:
+            gc.enable()
 
 
 def test_what_belongs_to_a_table(spark: Any, tmp_path: Path) -> None:

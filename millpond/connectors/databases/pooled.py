@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import uuid
 import weakref
 from abc import abstractmethod
@@ -147,8 +148,12 @@ class PooledDatabase(SqlDatabase):
         try:
             session = self.session(connection, at)
             found = session.query(sql, values) if not at or self._has_last_write(session) else None
-        except BaseException:
+        except ConnectionLost:
             self._drop(at, connection)
+            raise
+        except BaseException:
+            with suppress(Exception):  # it may be in the middle of an answer
+                connection.close()
             raise
         self._release(at, connection)
         return found
@@ -164,6 +169,9 @@ class PooledDatabase(SqlDatabase):
         reading = SqlReading(session)
         weakref.finalize(reading, self._release, at, connection)
         return reading
+
+    def end_forgotten(self) -> None:
+        gc.collect()  # some are part of a cycle: while this thread waits for the server, no collection would begin
 
     # writing
 
@@ -256,8 +264,10 @@ class PooledDatabase(SqlDatabase):
     def close(self) -> None:
         with self._writing:
             with suppress(Exception):
-                session = self.session(self._idle[0][0], 0)
-                session.execute("DELETE FROM millpond_positions WHERE pipeline = %s", (self._me,))
+                connection = self._idle[0].popleft()
+                sql = "DELETE FROM millpond_positions WHERE pipeline = %s"
+                self.session(connection, 0).execute(sql, (self._me,))
+                self._release(0, connection)
             self._closed = True
             for at, idle in enumerate(self._idle):
                 while idle:

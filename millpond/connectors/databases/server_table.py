@@ -131,6 +131,11 @@ class ServerTable(SqlTable):
         known = session.query(
             "SELECT next_row FROM millpond_tables WHERE name = %s FOR UPDATE", (self._name,)
         )
+        if not known:
+            raise UnknownName(
+                f'{self.what}: another app has dropped the table "{self._name}" in {self.database.name}',
+                hint="start this app again to create it",
+            )
         first = max(int(known[0][0]), highest + 1)
         session.execute(
             "UPDATE millpond_tables SET next_row = %s WHERE name = %s", (first + count, self._name)

@@ -47,6 +47,10 @@ class SqlDatabase(Database):
     def one(self, sql: str, values: Sequence[Any]) -> Sequence[Any] | None:
         """Returns the first row of a standalone query."""
 
+    def end_forgotten(self) -> None:
+        """Ends transactions that read and that nobody refers to any more. Called before what waits for them."""
+        return
+
     def when_free(self, work: Callable[[Any], object]) -> bool:
         """Runs like ``write``; returns False if another thread is writing."""
         if not self._writing.acquire(blocking=False):

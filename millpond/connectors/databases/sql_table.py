@@ -143,6 +143,7 @@ class SqlTable(OutsideTable):
                     session.execute(sql)
                 session.execute(f"DELETE FROM millpond_tables WHERE name = {self.mark}", (self._name,))
 
+        self.database.end_forgotten()
         self.database.write(work)
 
     @abstractmethod
@@ -244,6 +245,7 @@ class SqlTable(OutsideTable):
         def work(writing: Any) -> None:
             self.remove_index(writing.session, self.index_name(columns))
 
+        self.database.end_forgotten()
         self.database.write(work)
         self.indexed.discard(tuple(columns))
         return True
