@@ -3,7 +3,7 @@
 The broker is a real one on this machine, which takes its share of the cores. The peer is what a data engineer writes
 by hand: Spark's Kafka source, ``from_json``, a join with a static DataFrame, and for the table ``foreachBatch`` that
 brings the rows to the driver, for the topic Spark's Kafka sink. Both begin with a full topic; the time is that from the
-start of the query, Spark being warm, until the last row is there.
+start of the query, Spark being warm, until the last row is there. They take turns, and the best of three runs counts.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ ROWS, USERS, PARTITIONS = 500_000, 5_000, 2
 SIZES = (100_000, 500_000)
 """Batch sizes that the peer is tried with; ours finds its own."""
 MESSAGES, WARM, PAUSE = 400, 100, 0.02
+_TURNS = 3
 _COMMIT = 30
 """Seconds after which a query in real time notes how far it is, ours and the other."""
 _BATCHES = "'delivery' = 'at-least-once'"
@@ -51,6 +52,12 @@ def run() -> Iterator[Figure]:
             yield from _Bench(spark, broker, folder).figures()
         finally:
             broker.stop()
+
+
+def _in_turns(ours: Callable[[], float], by_hand: Callable[[int], float]) -> tuple[float, float]:
+    """Returns the best of some runs of each, which take turns, so that each is as warm as the other."""
+    found = [(ours(), max(by_hand(size) for size in SIZES)) for _ in range(_TURNS)]
+    return max(a for a, _ in found), max(b for _, b in found)
 
 
 class _Bench:
@@ -72,11 +79,13 @@ class _Bench:
 
     def figures(self) -> Iterator[Figure]:
         self._table_by_hand(SIZES[-1])  # warms the JVM, not measured
-        ours = self._table()
-        by_hand = max(self._table_by_hand(size) for size in SIZES)
+        first = self._table()  # and starts the Python workers that decode
+        ours, by_hand = _in_turns(self._table, self._table_by_hand)
         yield Figure("K1", "Kafka → table", ours, by_hand, f"foreachBatch {_BY_HAND}")
-        once = self._join("at-least-once")
-        by_hand = max(self._join_by_hand(size) for size in SIZES)
+        yield Figure(
+            "K1", "Kafka → table, the first one of an app", first, by_hand, f"foreachBatch {_BY_HAND}"
+        )
+        once, by_hand = _in_turns(lambda: self._join("at-least-once"), self._join_by_hand)
         yield Figure("K1", "Kafka → join → Kafka", once, by_hand, f"Spark's sink {_BY_HAND}")
         exact = self._join("exactly-once")
         yield Figure("K6", "Kafka → join → Kafka, exactly once", exact, once, "at least once")

@@ -20,7 +20,7 @@ from bench.process_tree import cpu_seconds
 from tests.cluster import Cluster
 from tests.servers import Kafka
 
-ROWS, SHOPS, PARTITIONS, ROUNDS = 1_000_000, 1_000, 2, 6
+ROWS, SHOPS, PARTITIONS, ROUNDS = 3_000_000, 1_000, 2, 4
 _PROGRAM = """
 import sys
 from millpond import App
