@@ -10,7 +10,7 @@ from millpond.connectors.source import SEQ
 from millpond.connectors.spark_ranges import FileRange
 from millpond.engine.failures import is_unknown
 from millpond.engine.internals import ParquetScan
-from millpond.engine.row_store import folder_of, store_of
+from millpond.engine.row_store import READING, folder_of, store_of
 from millpond.engine.session import is_local
 from millpond.formats.parquet_footers import Differs
 from millpond.types import Schema, quote
@@ -18,13 +18,7 @@ from millpond.types import Schema, quote
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_OPTIONS = {
-    "returning_batch": "false",
-    "datetimeRebaseMode": "CORRECTED",
-    "int96RebaseMode": "CORRECTED",
-    "ignoreCorruptFiles": "false",
-    "ignoreMissingFiles": "false",
-}
+_OPTIONS = READING | {"returning_batch": "false"}
 _SETTINGS = {
     "spark.sql.caseSensitive": "false",
     "spark.sql.parquet.int96TimestampConversion": "false",

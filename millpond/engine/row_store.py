@@ -28,12 +28,15 @@ if TYPE_CHECKING:
 
 SETTING = "millpond.store"
 """The setting of a session that contains the URI of the app's folder."""
-PARQUET = {
-    "__globPaths__": "false",  # a path is one path, whatever characters it has
+READING = {
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
+    "ignoreCorruptFiles": "false",
+    "ignoreMissingFiles": "false",
 }
-"""Options of Spark's reader for files that we have written."""
+"""Options of Spark's own reader of Parquet: spark-defaults.conf may have changed them."""
+PARQUET = READING | {"__globPaths__": "false"}  # a path is one path, whatever characters it has
+"""Those for files that we have written."""
 _LEFT_BEHIND = 24 * 3600.0
 _GROUP_ROWS = 131_072
 """Rows of a row group: groups are read in parallel."""

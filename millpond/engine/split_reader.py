@@ -19,13 +19,13 @@ import pyarrow as pa
 from millpond.connectors import abilities
 from millpond.connectors.source import BYTES_OF_A_ROW, SEQ, Source, Split
 from millpond.connectors.spark_ranges import check_unchanged, ranges_of
-from millpond.connectors.splits import neighbours
 from millpond.engine.collect import collect
 from millpond.engine.jvm import lost
 from millpond.engine.local_stage import in_order
 from millpond.engine.native_parquet import native_frame
 from millpond.engine.task_reports import new_number, reports_of, taken
 from millpond.formats.received import none_rejected
+from millpond.records.neighbours import neighbours
 from millpond.types import Schema, quote
 
 if TYPE_CHECKING:

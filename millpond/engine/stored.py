@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-_SETTINGS = PARQUET | {
-    "ignoreCorruptFiles": "false",
-    "ignoreMissingFiles": "false",
-    "parquet.page.verify-checksum.enabled": "true",
-}
+_SETTINGS = PARQUET | {"parquet.page.verify-checksum.enabled": "true"}
 _PART = 0.25
 """The part of the rows of a file for which Spark reads all of it."""
 _COPIES = 16

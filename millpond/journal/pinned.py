@@ -24,7 +24,7 @@ from millpond.errors import StateCorrupt
 from millpond.journal.blob_rows import Schemas, Segment, read_segments
 from millpond.journal.blobs import DATA, corrupt
 from millpond.journal.database import guarded, open_to_read
-from millpond.journal.segment_files import SUFFIX, is_whole
+from millpond.journal.segment_files import is_in_parquet, is_whole
 
 FOLDER = "pinned"
 
@@ -83,7 +83,7 @@ def pin(
         low = None  # the first row that is stored
         for segments in _by_file(read_segments(connection, name, start, end)):
             low = max(start, segments[0].first) if low is None else low
-            if segments[0].blob.file is None or not segments[0].blob.file.endswith(SUFFIX):
+            if not is_in_parquet(segments[0].blob):
                 continue
             number = segments[0].schema
             if number not in fits:

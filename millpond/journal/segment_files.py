@@ -28,9 +28,10 @@ from millpond.journal.blobs import (
     remove_files,
     rows_of_a_blob,
 )
+from millpond.records.neighbours import neighbours
 from millpond.records.parquet import have_form
 
-SUFFIX = ".parquet"
+_SUFFIX = ".parquet"
 _GROUPS = 4
 """Maximum row groups of a file."""
 _MOST_BYTES = 1 << 29
@@ -88,24 +89,19 @@ def write_runs(runs: Sequence[pa.Table], directory: Path, durable: bool) -> list
     """Writes the runs, consecutive rows of a stream with one schema that Parquet keeps, to a new file: one blob for
     each, many in a row group. It has no effect until a commit names it.
     """
-    groups: list[list[pa.Table]] = [[]]
-    for run in runs:
-        if groups[-1] and sum(r.num_rows for r in groups[-1]) + run.num_rows > PART_ROWS:
-            groups.append([])
-        groups[-1].append(run)
-    return _write(groups, directory, durable)
+    return _write(neighbours(runs, lambda run: (run.num_rows,), (PART_ROWS,)), directory, durable)
 
 
 def _write(groups: Sequence[Sequence[pa.Table]], directory: Path, durable: bool) -> list[Blob]:
     """Writes row groups, each of some tables, to a new file; returns a blob for each table."""
-    with new_file(directory, SUFFIX, durable) as new:
+    with new_file(directory, _SUFFIX, durable) as new:
         path, schema = str(new.path), groups[0][0].schema
         with pa.OSFile(path, "wb") as into, pq.ParquetWriter(into, schema, **_SETTINGS) as writer:
             for tables in groups:
                 whole = pa.concat_tables(tables)
                 writer.write_table(whole, whole.num_rows)
         with pa.memory_map(path) as file:
-            named = f"{new.path.stem}-{zlib.crc32(_footer(file)):08x}{SUFFIX}"
+            named = f"{new.path.stem}-{zlib.crc32(_footer(file)):08x}{_SUFFIX}"
             found = [
                 Blob(t.num_rows, group.length * t.num_rows // group.rows, crc, None, named, before)
                 for tables, group in zip(groups, _groups(file), strict=True)
@@ -124,8 +120,11 @@ def _with_rows_before(tables: Sequence[pa.Table], before: int) -> Iterator[tuple
 
 def decode_segment(blob: Blob, schema: pa.Schema, directory: Path, what: str) -> pa.RecordBatch:
     """Decodes a blob of a stream. Raises StateCorrupt, naming ``what``, if a bit of it is wrong."""
-    is_ours = blob.file is not None and blob.file.endswith(SUFFIX)
-    return decode(blob, schema, directory, what, _read_blob if is_ours else None)
+    return decode(blob, schema, directory, what, _read_blob if is_in_parquet(blob) else None)
+
+
+def is_in_parquet(blob: Blob) -> bool:
+    return blob.file is not None and blob.file.endswith(_SUFFIX)
 
 
 def is_whole(path: Path) -> bool:
@@ -135,7 +134,7 @@ def is_whole(path: Path) -> bool:
 
 
 def _has_its_footer(file: pa.NativeFile, name: str) -> bool:
-    return name.removesuffix(SUFFIX).endswith(f"-{zlib.crc32(_footer(file)):08x}")
+    return name.removesuffix(_SUFFIX).endswith(f"-{zlib.crc32(_footer(file)):08x}")
 
 
 _decoded: OrderedDict[str, tuple[_Group, pa.RecordBatch]] = OrderedDict()

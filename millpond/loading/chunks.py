@@ -10,10 +10,10 @@ import pyarrow as pa
 from millpond.connectors import abilities
 from millpond.connectors.prefetch import side_by_side
 from millpond.connectors.source import BYTES_OF_A_ROW, SEQ, Source, Split
-from millpond.connectors.splits import neighbours
 from millpond.formats.base import is_packed
 from millpond.formats.received import none_rejected
 from millpond.loading.progress import Progress
+from millpond.records.neighbours import neighbours
 
 CHUNK = 131_072
 """Rows of a chunk."""

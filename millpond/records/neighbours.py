@@ -1,4 +1,4 @@
-"""Groups what is read together."""
+"""Groups what is read, or written, together."""
 
 from __future__ import annotations
 
