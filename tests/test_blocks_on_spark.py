@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,20 +15,19 @@ import pytest
 
 from millpond import App
 from millpond.connectors.kafka.source import KafkaSource
-from millpond.engine import spark_stage
-from millpond.engine.collect import collect
 from millpond.engine.local_stage import LocalStage
 from millpond.engine.stage import Stage
 from millpond.engine_rule import Engine
-from millpond.errors import NotSupported, ResultTooLarge
+from millpond.errors import NotSupported
 from millpond.streaming import fold
 from millpond.streaming.fold import FoldRunner
+from tests.engines import both, too_large
 from tests.servers import Servers
 from tests.spark_jobs import Jobs
 from tests.test_kafka import new_topic, uri
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.slow
 Row = dict[str, Any]
@@ -79,13 +78,6 @@ MEMBERS = [
     "MERGE INTO u{n} t USING e ON t.x > e.a WHEN MATCHED AND e.b = 2 THEN DELETE"
     " WHEN MATCHED THEN UPDATE SET y = t.y + 1",
 ]
-
-
-@contextmanager
-def both(sql: str) -> Iterator[dict[Engine, App]]:
-    with ExitStack() as stack:
-        engines: tuple[Engine, ...] = ("process", "spark")
-        yield {e: stack.enter_context(App(sql, engine=e, _direct=True)) for e in engines}
 
 
 @contextmanager
@@ -400,15 +392,7 @@ def test_new_fields_of_a_topic(spark: SparkSession, servers: Servers) -> None:
 def test_results_that_are_too_large_come_in_halves(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
-
-    def once_too_large(frame: DataFrame) -> pa.Table:
-        asked.append(frame)
-        if len(asked) == 2:
-            raise ResultTooLarge("the result is larger than executors may pass to the driver at once")
-        return collect(frame)
-
-    monkeypatch.setattr(spark_stage, "collect", once_too_large)
+    asked = too_large(monkeypatch, 2)
     with App(SALES, _direct=True) as app:
         app.send("sales", pa.table({"id": range(30_000), "shop": [1] * 30_000, "price": [1.0] * 30_000}))
         app.drain(300)

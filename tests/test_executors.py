@@ -11,15 +11,13 @@ import pytest
 
 from millpond import App
 from millpond.connectors.kafka.source import KafkaSource
-from millpond.engine import spark_stage
-from millpond.engine.collect import collect
-from millpond.errors import ResultTooLarge
+from tests.engines import too_large
 from tests.servers import Kafka, Servers
 from tests.spark_jobs import Jobs
 from tests.test_kafka import new_topic, uri
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 ROWS = 200_000
 SQL = """
@@ -94,15 +92,7 @@ def test_executors_alone_decode_a_topic(
 def test_results_that_are_too_large_come_in_halves(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
-
-    def once_too_large(frame: DataFrame) -> pa.Table:
-        asked.append(frame)
-        if len(asked) == 1:
-            raise ResultTooLarge("the result is larger than executors may pass to the driver at once")
-        return collect(frame)
-
-    monkeypatch.setattr(spark_stage, "collect", once_too_large)
+    asked = too_large(monkeypatch, 1)
     with App(SQL) as app:
         app.send("sales", sales())
         app.sql(QUERIES["a filter"])

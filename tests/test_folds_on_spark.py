@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +21,7 @@ from millpond.engine.spark_fold import SparkFold
 from millpond.engine_rule import Engine
 from millpond.streaming import fold
 from millpond.streaming.fold import FoldRunner
+from tests.engines import both
 from tests.fold_cases import CASES, Event, Row, as_set
 from tests.spark_jobs import Jobs
 
@@ -55,13 +56,6 @@ CREATE STREAM e (id INT, a INT, b INT);
 CREATE TABLE other (id INT PRIMARY KEY, z INT);
 INSERT INTO other VALUES (0, 1), (1, 2), (2, NULL);
 """ + "".join(declared(name, n) for name, n in NAMES.items())
-
-
-@contextmanager
-def both(sql: str) -> Iterator[dict[Engine, App]]:
-    with ExitStack() as stack:
-        engines: tuple[Engine, ...] = ("process", "spark")
-        yield {e: stack.enter_context(App(sql, engine=e, _direct=True)) for e in engines}
 
 
 @contextmanager
