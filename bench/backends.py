@@ -12,7 +12,7 @@ from bench.figure import Figure
 from bench.tables.measure import best_rates
 from bench.tables.peers import COLUMNS, Record, records, some_keys
 from millpond import App
-from tests.servers import MariaDb, Servers
+from tests.servers import MariaDb, MongoJavaServer, Servers
 
 ROWS = 20_000
 SINGLE = 300
@@ -41,6 +41,8 @@ def run() -> Iterator[Figure]:
             yield from _measure(
                 "redis", f"'url' = '{url}'", data, _redis(servers.redis.url(1), data), "redis-py"
             )
+            url, peer = servers.mongodb.url("ours"), _mongodb(servers.mongodb, data)
+            yield from _measure("mongodb", f"'url' = '{url}'", data, peer, "PyMongo")
         finally:
             servers.stop()
 
@@ -161,3 +163,19 @@ def _redis(url: str, data: list[Record]) -> Peer:
         return pipe.execute()
 
     return load, lambda key: db.hgetall(f"t:{key}"), many
+
+
+def _mongodb(server: MongoJavaServer, data: list[Record]) -> Peer:
+    """Beside mongo-java-server, which speaks the protocol of MongoDB and is none."""
+    import pymongo
+
+    collection = server.client()["theirs"]["t"]
+
+    def load() -> None:
+        rows = [{"_id": r["id"], **{k: v for k, v in r.items() if k != "id"}} for r in data]
+        collection.bulk_write([pymongo.ReplaceOne({"_id": r["_id"]}, r, upsert=True) for r in rows])
+
+    def many(keys: list[int]) -> list[Any]:
+        return list(collection.find({"_id": {"$in": keys}}))
+
+    return load, lambda key: collection.find_one({"_id": key}), many

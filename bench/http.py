@@ -1,4 +1,5 @@
 """H1: lookups and statements by key over HTTP, 10,000 of each at 32 connections, in a table of 100,000 rows.
+V7: rows posted to a stream one by one, at 16 connections, while a live aggregate follows it.
 
 Beside us: a plain Starlette route that returns a constant, on the same uvicorn: what HTTP costs here whatever it
 answers; and Redis, asked for a hash over its own protocol. Each is asked by a process of its own.
@@ -9,9 +10,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import quantiles
@@ -28,6 +31,7 @@ from millpond import App
 from tests.servers import Servers
 
 REQUESTS, CONNECTIONS = 10_000, 32
+POSTING = 16
 ROOT = Path(__file__).resolve().parent.parent
 _WHAT = f"lookups by key over HTTP, {CONNECTIONS} connections"
 _STATEMENTS = {
@@ -49,12 +53,41 @@ def run() -> Iterator[Figure]:
         for at, percent in ((1, 50), (2, 99)):
             what = f"{_WHAT}, p{percent}"
             yield Figure("H1", what, ours[at] * 1e6, peer[at] * 1e6, name, unit="µs", per="request")
+    yield from _posts()
     for what, found in _statements():
         where = f"{what} over HTTP, {CONNECTIONS} connections"
         yield Figure("H1", where, found[0], constant[0], "Starlette, a constant", unit="requests")
 
 
-def _asked(port: int, kind: str, what: str) -> tuple[float, float, float]:
+def _posts() -> Iterator[Figure]:
+    sql = "CREATE STREAM s (k INT, x INT);"
+    sql += "CREATE TABLE t AS SELECT k, COUNT(*) AS n, SUM(x) AS x FROM s GROUP BY k"
+    with tempfile.TemporaryDirectory() as state, App(sql, state=state) as app, app.serve() as server:
+        ours = _asked(server.port, "post", '{"k": 7, "x": {}}', POSTING)
+        peer = _sent(app)
+    what, name = f"one row posted to a stream, {POSTING} connections", f"send() in {POSTING} threads"
+    yield Figure("V7", what, ours[0], peer[0], name)
+    for at, percent in ((1, 50), (2, 99)):
+        yield Figure(
+            "V7", f"{what}, p{percent}", ours[at] * 1e6, peer[at] * 1e6, name, unit="µs", per="request"
+        )
+
+
+def _sent(app: App) -> tuple[float, float, float]:
+    """The same rows, sent by threads of the program."""
+
+    def send(i: int) -> float:
+        began = time.perf_counter()
+        app.send("s", {"k": 7, "x": i})
+        return time.perf_counter() - began
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(POSTING) as pool:
+        cuts = quantiles(pool.map(send, range(REQUESTS // 4)), n=100)
+    return REQUESTS / 4 / (time.perf_counter() - began), cuts[49], cuts[98]
+
+
+def _asked(port: int, kind: str, what: str, connections: int = CONNECTIONS) -> tuple[float, float, float]:
     """Requests in a second, and the time of half and of 99 in 100 of them."""
     command = [
         sys.executable,
@@ -62,7 +95,7 @@ def _asked(port: int, kind: str, what: str) -> tuple[float, float, float]:
         "bench.httpclient",
         str(port),
         str(REQUESTS),
-        str(CONNECTIONS),
+        str(connections),
         kind,
         what,
     ]

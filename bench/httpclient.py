@@ -1,6 +1,6 @@
 """Asks a server over and over, from a process of its own: 32 connections, each with one request at a time.
 
-    python -m bench.httpclient PORT REQUESTS CONNECTIONS http|sql|redis PATH-OR-STATEMENT-OR-KEY
+    python -m bench.httpclient PORT REQUESTS CONNECTIONS http|sql|post|redis PATH-OR-STATEMENT-OR-ROW-OR-KEY
 
 It has ``{}`` for a number. Prints one line of JSON: {"seconds": …, "times": [seconds of each request]}.
 """
@@ -26,6 +26,15 @@ async def ask_sql(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, wh
     body = json.dumps({"sql": what}).encode()
     writer.write(
         b"POST /sql HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+    )
+    return await _answer(reader)
+
+
+async def ask_post(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, what: str) -> bytes:
+    body = what.encode()
+    writer.write(
+        b"POST /streams/s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
     )
     return await _answer(reader)
@@ -75,6 +84,6 @@ async def main(port: int, requests: int, connections: int, ask: Ask, what: str) 
 if __name__ == "__main__":
     import uvloop
 
-    kinds: dict[str, Ask] = {"http": ask_http, "sql": ask_sql, "redis": ask_redis}
+    kinds: dict[str, Ask] = {"http": ask_http, "sql": ask_sql, "post": ask_post, "redis": ask_redis}
     port, requests, connections = map(int, sys.argv[1:4])
     uvloop.run(main(port, requests, connections, kinds[sys.argv[4]], sys.argv[5]))

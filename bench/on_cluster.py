@@ -51,7 +51,7 @@ def run() -> Iterator[Figure]:
 
 
 def _filled(broker: Kafka) -> str:
-    """Returns a topic with rows."""
+    """Returns a topic with rows, as many in each partition."""
     topic = "sales"
     broker.create(topic, PARTITIONS)
     random = np.random.default_rng(7)
@@ -59,7 +59,11 @@ def _filled(broker: Kafka) -> str:
     broker.produce(
         topic,
         (
-            json.dumps({"id": i, "shop": int(s), "price": round(float(p), 4), "note": f"note {i % 100}"})
+            (
+                None,
+                json.dumps({"id": i, "shop": int(s), "price": round(float(p), 4), "note": f"note {i % 100}"}),
+                i % PARTITIONS,
+            )
             for i, (s, p) in enumerate(zip(shops, prices, strict=True))
         ),
     )

@@ -13,6 +13,9 @@ import pyarrow.compute as pc
 ROW = "_row"
 """The column of row numbers that identify the rows of a table without a key."""
 
+AT = "\0at"
+"""The column with the time of the last change of each row, in seconds since 1970, in what the journal stores."""
+
 Offset = Mapping[str, Any]
 """A place on a source's line of offsets. JSON, so that the journal can contain it."""
 
@@ -55,6 +58,11 @@ class Changes:
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
+
+
+def with_time(rows: pa.Table, time: float) -> pa.Table:
+    """Returns rows as the journal stores them, changed at that time."""
+    return rows.append_column(AT, pa.array(np.full(rows.num_rows, time)))
 
 
 def together(changes: Mapping[str, Changes], others: Mapping[str, Changes]) -> dict[str, Changes]:

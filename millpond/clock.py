@@ -15,6 +15,10 @@ class Clock:
         """Returns the time, in UTC."""
         return datetime.now(UTC)
 
+    def seconds(self) -> float:
+        """Returns the time, in seconds since 1970."""
+        return self.now().timestamp()
+
 
 class ManualClock(Clock):
     """Represents a clock that stands still until it is moved."""

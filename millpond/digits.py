@@ -6,6 +6,7 @@ digits after the point because of them, are written and returned without trailin
 
 from __future__ import annotations
 
+from datetime import timedelta
 from decimal import Context, Decimal
 
 import pyarrow as pa
@@ -34,6 +35,14 @@ def written(value: Decimal) -> str:
     if isinstance(exponent, int) and -exponent >= NUMBER.scale:
         value = without_zeros(value)
     return format(value, "f")
+
+
+def duration_text(value: timedelta) -> str:
+    """Writes a duration as ISO 8601, in seconds with all digits."""
+    micros = value // timedelta(microseconds=1)
+    seconds, rest = divmod(abs(micros), 1_000_000)
+    fraction = f".{rest:06d}".rstrip("0") if rest else ""
+    return f"PT{'-' if micros < 0 else ''}{seconds}{fraction}S"
 
 
 def all_written(array: pa.Array) -> pa.Array:

@@ -36,6 +36,7 @@ Error
 ├── StateError            the state directory
 │   ├── StateLocked       another app is running on it
 │   ├── StateForeign      it belongs to another app, another format version, or is not ours
+│   ├── UpgradeNeeded     the SQL has changed, and something would be dropped, rebuilt or run again
 │   ├── StateCorrupt      its content is damaged
 │   ├── StateUnwritable   it cannot be written
 │   └── StoreStopped      tables in memory are behind the journal; a restart restores them
@@ -275,6 +276,12 @@ class StateLocked(StateError):
 
 class StateForeign(StateError):
     code = "state_foreign"
+
+
+class UpgradeNeeded(StateError):
+    """Reports that the SQL has changed, and that somebody must agree to what the change drops or rebuilds."""
+
+    code = "upgrade_needed"
 
 
 class StateCorrupt(StateError):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 
 _SHORTEST, _LONGEST = 0.00002, 0.001
 _LOOKS = 3
@@ -58,6 +60,11 @@ class OwnTurns(Turns):
             self._owner = me
         self._depth += 1
 
+    @property
+    def mine(self) -> bool:
+        """Returns whether this thread holds it."""
+        return self._owner == threading.get_ident()
+
     def try_enter(self) -> bool:
         me = threading.get_ident()
         if self._owner != me:
@@ -72,3 +79,49 @@ class OwnTurns(Turns):
         if not self._depth:
             self._owner = 0
             self._lock.release()
+
+
+class Gate:
+    """Lets threads pass, many at a time, until one closes it: that one waits until the others are through. There is one
+    for each ``what``.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside: dict[tuple[Hashable, int], int] = {}
+        self._closed: dict[Hashable, int] = {}
+
+    @contextmanager
+    def passing(self, what: Hashable) -> Iterator[None]:
+        """Runs the code inside while the gate is open. A thread that is inside may pass again."""
+        me = (what, threading.get_ident())
+        with self._changed:
+            while me not in self._inside and self._closed.get(what, me[1]) != me[1]:
+                self._changed.wait()
+            self._inside[me] = self._inside.get(me, 0) + 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                left = self._inside.pop(me) - 1
+                if left:
+                    self._inside[me] = left
+                self._changed.notify_all()
+
+    @contextmanager
+    def closed(self, what: Hashable) -> Iterator[None]:
+        """Runs the code inside while no other thread passes."""
+        me = threading.get_ident()
+        with self._changed:
+            while what in self._closed:
+                self._changed.wait()
+            self._closed[what] = me
+        try:
+            with self._changed:
+                while any(it == what and thread != me for it, thread in self._inside):
+                    self._changed.wait()
+            yield
+        finally:
+            with self._changed:
+                del self._closed[what]
+                self._changed.notify_all()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from millpond.errors import CheckFailed, InvalidOption, Place, SqlError, UnknownName, did_you_mean
 
-Kind = Literal["text", "bool", "int", "duration", "size", "choice", "secret"]
+Kind = Literal["text", "bool", "int", "duration", "size", "duration or size", "choice", "secret"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,10 @@ class Option:
     aliases: tuple[str, ...] = ()
     least: int | None = None
     """The smallest allowed number."""
+    live: bool = False
+    """Whether ALTER TABLE … SET changes it while the table is used."""
+    free: bool = False
+    """Whether a changed file may have another value: what is stored goes on."""
     others: Callable[[], Iterable[str]] | None = None
     """Further values of a choice, which other packages provide: looked up when a value is none of ``choices``."""
 
@@ -70,6 +74,33 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * _SIZE_UNITS[unit])
 
 
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Says how much is kept: for how many seconds, or how many bytes."""
+
+    seconds: float | None = None
+    size: int | None = None
+
+
+def parse_retention(text: str) -> Retention:
+    """Parses a duration, or a size with its unit; both are greater than 0. Raises ValueError."""
+    try:
+        found = Retention(seconds=parse_duration(text))
+    except ValueError:
+        if not text.strip()[-1:].isalpha():
+            raise ValueError(_KEPT) from None
+        try:
+            found = Retention(size=parse_size(text))
+        except ValueError:
+            raise ValueError(_KEPT) from None
+    if not found.seconds and not found.size:
+        raise ValueError("it is greater than 0")
+    return found
+
+
+_KEPT = "it is a time, such as 30m, 12h or 7d, or a size, such as 64MB or 10GB"
+
+
 def _parse(option: Option, text: str) -> Any:
     match option.kind:
         case "bool":
@@ -93,6 +124,8 @@ def _parse(option: Option, text: str) -> Any:
             return parse_duration(text)
         case "size":
             return parse_size(text)
+        case "duration or size":
+            return parse_retention(text)
         case "choice":
             if (known := _choice(option.choices, text)) is not None:
                 return known

@@ -106,12 +106,15 @@ def normal(dtype: pa.DataType) -> pa.DataType:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Describes a column; ``type`` is None while only Spark's analyser knows it. A ``hidden`` one is not in ``*``."""
+    """Describes a column; ``type`` is None while only Spark's analyser knows it. A ``hidden`` one is not in ``*``.
+    ``default`` is the SQL of the value that a row has if it is given none; without it that is NULL.
+    """
 
     name: str
     type: pa.DataType | None
     nullable: bool = True
     hidden: bool = False
+    default: str | None = None
 
 
 @dataclass(frozen=True)

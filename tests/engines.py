@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from millpond import App
-from millpond.engine import spark_stage
+from millpond.engine import spark_stage, stage
 from millpond.engine.collect import collect
 from millpond.engine_rule import Engine
 from millpond.errors import ResultTooLarge
@@ -37,5 +37,6 @@ def too_large(monkeypatch: pytest.MonkeyPatch, number: int) -> list[DataFrame]:
             raise ResultTooLarge("the result is larger than executors may pass to the driver at once")
         return collect(frame)
 
-    monkeypatch.setattr(spark_stage, "collect", once)
+    for module in (spark_stage, stage):
+        monkeypatch.setattr(module, "collect", once)
     return asked

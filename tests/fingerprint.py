@@ -55,6 +55,7 @@ def _here(app: App) -> dict[str, Any]:
 
 def _kept(app: App) -> dict[str, Any]:
     journal = app._runtime.journal
+    journal.boundary()
     facts = journal._writer.facts
     noted = origins_table("")
     shown = [name for name in sorted(app._runtime.store._tables) if not name.endswith(noted)]
@@ -102,6 +103,6 @@ def rows_of(app: App, name: str) -> list[str]:
 
 def files(directory: Path) -> list[str]:
     """The files of a state directory that are not of the journal or of Spark."""
-    passing = ("journal.db", "scratch", "spark", "query.sock")
+    passing = ("journal.db", "journal.rows", "scratch", "spark", "query.sock")
     names = [p.relative_to(directory) for p in directory.rglob("*") if p.is_file()]
     return sorted(str(n) for n in names if not str(n).startswith(passing))

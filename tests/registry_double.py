@@ -75,7 +75,7 @@ class RegistryDouble:
         if method == "POST" and parts[0] == "subjects" and parts[2:] == ["versions"]:
             if self.refuse:
                 return 409, {"error_code": 409, "message": self.refuse}
-            return 200, {"id": self.add(parts[1], body["schema"], body.get("schemaType", "AVRO"))}
+            return 200, {"id": self.add(parts[1], json.loads(body["schema"]), body.get("schemaType", "AVRO"))}
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
 
     @contextmanager

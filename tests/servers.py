@@ -241,6 +241,49 @@ class Redis:
         return f"redis://127.0.0.1:{self.port}/{database}"
 
 
+class MongoJavaServer:
+    """mongo-java-server: it speaks the protocol of MongoDB, and is none. It keeps its documents in memory, or as
+    ``durable`` in a file, which it writes when it is asked to end."""
+
+    def __init__(self, directory: Path):
+        self.port = free_port()
+        self.directory = directory
+        directory.mkdir(parents=True)
+        self._durable = False
+        self.start()
+
+    def start(self, *, durable: bool = False) -> None:
+        from tools.services import documents
+
+        self._durable = self._durable or durable
+        command = [program("java"), "-Xmx512m", "-XX:+UseSerialGC", QUICK, "-cp", f"{documents()}/*"]
+        command += [str(Path(__file__).parent / "MongoJavaServer.java"), str(self.port)]
+        command += [str(self.directory / "data")] if self._durable else []
+        with open(self.directory / "log", "a") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        deadline = time.monotonic() + 60
+        while True:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return
+            tail = (self.directory / "log").read_text()[-2000:]
+            assert time.monotonic() < deadline and self._process.poll() is None, (
+                f"no mongo-java-server: {tail}"
+            )
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        self._process.terminate() if self._durable else self._process.kill()
+        self._process.wait(30)
+
+    def url(self, database: str, user: str = "") -> str:
+        return f"mongodb://{user}{'@' if user else ''}127.0.0.1:{self.port}/{database}"
+
+    def client(self) -> Any:
+        import pymongo
+
+        return pymongo.MongoClient(self.url(""))
+
+
 class Kafka:
     """A Kafka broker, one process. Its second listener wants a login: user ``millpond``, password ``pond``."""
 
@@ -516,6 +559,10 @@ class Servers:
         return Redis(self._directory / "redis")
 
     @cached_property
+    def mongodb(self) -> MongoJavaServer:
+        return MongoJavaServer(self._directory / "mongodb")
+
+    @cached_property
     def kafka(self) -> Kafka:
         return Kafka(self._directory / "kafka")
 
@@ -528,7 +575,16 @@ class Servers:
         return ChdbHttp(self._directory / "clickhouse")
 
     def stop(self) -> None:
-        for name in ("postgresql", "own_postgresql", "mariadb", "redis", "kafka", "s3", "clickhouse"):
+        for name in (
+            "postgresql",
+            "own_postgresql",
+            "mariadb",
+            "redis",
+            "mongodb",
+            "kafka",
+            "s3",
+            "clickhouse",
+        ):
             server = vars(self).get(name)
             if server is not None:
                 server.stop()

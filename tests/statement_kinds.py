@@ -133,6 +133,13 @@ KINDS = [
     Kind("running select", "SELECT id FROM orders", again=True),
     Kind("running select of groups", "SELECT item, COUNT(*) AS n FROM orders GROUP BY item", again=True),
     Kind("changes of a table", "SELECT item, n FROM stock EMIT CHANGES", again=True),
+    Kind("stream of the changes of a table", "CREATE STREAM fresh AS SELECT item, n FROM stock EMIT CHANGES"),
+    Kind(
+        "changes of a table into a sink",
+        "INSERT INTO file://{dir}/out SELECT item, n FROM stock EMIT CHANGES WITH ('format' = 'jsonl')",
+        "INSERT INTO file://{dir}/first SELECT id FROM orders WITH ('format' = 'jsonl')",  # gives the app an identity
+        again=True,
+    ),
     Kind("drop stream", "DROP STREAM big"),
     Kind("drop stream with all", "DROP STREAM orders CASCADE"),
     Kind("drop table", "DROP TABLE log CASCADE"),

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from millpond import App, Error
-from millpond.engine.sizes import FEWEST_ROWS, MOST_ROWS, TARGET, BatchSize
+from millpond.engine.sizes import FEWEST_ROWS, MOST_ROWS, SPARK_TARGET, TARGET, BatchSize
 
 
 def test_a_slow_batch_makes_the_next_ones_smaller_and_quick_full_ones_larger() -> None:
@@ -35,6 +35,17 @@ def test_declared_limits() -> None:
     size = BatchSize(50_000, 0.5)
     size.note(50_000, 1.0)
     assert size.rows == 25_000
+
+
+def test_spark_takes_longer_batches_unless_a_short_time_is_declared() -> None:
+    for declared, seconds, rows in (
+        (TARGET, SPARK_TARGET, 100_000),
+        (10.0, 9.0, 100_000),
+        (1.0, 1.5, 50_000),
+    ):
+        size = BatchSize(100_000, declared)
+        size.note(100_000, seconds, fixed=0.5)
+        assert size.rows == rows
 
 
 def test_a_stream_says_how_much_is_taken_at_once(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ import pytest
 
 from millpond import App, Error, faults
 from millpond.errors import StoreStopped
-from millpond.journal import writer
+from millpond.journal import tail, writer
 from millpond.tables.memory import MemoryTable
 from millpond.testing.crash import crash
 from millpond.testing.faults import Injected, failing, killing, recorded
@@ -36,12 +36,14 @@ CREATE TABLE plain (x INT, t STRING);
 CREATE TABLE copies AS SELECT k, x FROM s;
 CREATE TABLE totals AS SELECT k, COUNT(*) AS n, SUM(x) AS total, COLLECT_LIST(x) AS l FROM s GROUP BY k;
 CREATE MATERIALIZED VIEW doubled AS SELECT t, SUM(x) AS total, COUNT(*) AS n FROM plain GROUP BY t;
+CREATE TABLE along AS SELECT t, SUM(x) AS total, COUNT(*) AS n FROM plain GROUP BY t WITH ('consistency' = 'commit');
+CREATE TABLE above AS SELECT COUNT(*) AS n, SUM(total) AS total FROM along WITH ('consistency' = 'commit');
 BEGIN;
 UPDATE keyed SET x = keyed.x + s.x FROM s WHERE keyed.k = s.k;
 INSERT INTO plain SELECT s.x, 'streamed' FROM s;
 COMMIT;
 """
-TABLES = ("keyed", "plain", "copies", "totals", "doubled")
+TABLES = ("keyed", "plain", "copies", "totals", "doubled", "along", "above")
 POINTS = [
     p
     for p in faults.POINTS
@@ -107,7 +109,10 @@ def contents(app: App) -> dict[str, list[str]]:
 def make_haste(patch: pytest.MonkeyPatch) -> None:
     """Streams roll, and tables are compacted in memory, when there is little to do."""
     patch.setattr(writer, "ROLL_BYTES", 500)
+    patch.setattr(tail, "_MOST_COMMITS", 2)
     patch.setattr(MemoryTable, "idle_dead", 0)
+    patch.setattr(MemoryTable, "kept_commits", 1)
+    patch.setattr(MemoryTable, "piece", 2)
 
 
 @pytest.fixture(autouse=True)
@@ -323,12 +328,23 @@ def work(state: str, point: str, visit: int) -> None:
             app._runtime.compactor.compact("plain")
 
 
+def check_one_commit(app: App) -> None:
+    """The journal has the views that change in the same commit as it has their input."""
+    found = {r["t"]: (r["total"], r["n"]) for r in app.sql("SELECT * FROM along").rows()}
+    asked = app.sql("SELECT t, SUM(x) AS total, COUNT(*) AS n FROM plain GROUP BY t").rows()
+    assert found == {r["t"]: (r["total"], r["n"]) for r in asked}
+    asked = app.sql("SELECT COUNT(DISTINCT t) AS n, SUM(x) AS total FROM plain").rows()
+    assert app.sql("SELECT n, total FROM above").rows() == asked
+
+
 def check_kill(point: str, visit: int, prefixes: list[Contents]) -> None:
     with tempfile.TemporaryDirectory() as state:
         arguments = [sys.executable, "-m", "tests.test_commit_faults", state, point, str(visit)]
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=300)
         assert done.returncode == -signal.SIGKILL, done.stderr
         acknowledged = len(done.stdout.split())
+        with App(state=state, _read_only=True) as app:
+            check_one_commit(app)
         with opened(state) as app:
             found = contents(app)
             expected = prefixes[acknowledged : acknowledged + 2]

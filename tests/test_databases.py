@@ -24,7 +24,7 @@ from millpond.errors import (
     TypeMismatch,
     UnknownName,
 )
-from tests.servers import MariaDb, Postgres, Redis, Servers, free_port
+from tests.servers import MariaDb, MongoJavaServer, Postgres, Redis, Servers, free_port
 
 # tables that are there
 
@@ -103,6 +103,7 @@ def test_what_is_wrong_with_a_sqlite_file_is_told(tmp_path: Path) -> None:
         ("postgresql", "a PostgreSQL database", "postgresql://user@host/database"),
         ("mysql", "a MySQL database", "mysql://user@host/database"),
         ("redis", "a Redis database", "redis://host:6379/0"),
+        ("mongodb", "a MongoDB database", "mongodb://host:27017/database"),
     ],
 )
 def test_a_table_needs_the_url_of_its_database(extension: str, said: str, hint: str) -> None:
@@ -211,7 +212,8 @@ def test_failures_of_redis_are_told_apart(servers: Servers) -> None:
 
 
 @pytest.mark.parametrize(
-    ("extension", "package"), [("postgresql", "psycopg"), ("mysql", "pymysql"), ("redis", "redis")]
+    ("extension", "package"),
+    [("postgresql", "psycopg"), ("mysql", "pymysql"), ("redis", "redis"), ("mongodb", "pymongo")],
 )
 def test_a_missing_driver_is_answered_with_the_command(extension: str, package: str) -> None:
     url = f"{extension}://localhost/0"
@@ -252,7 +254,7 @@ def test_secrets_are_neither_shown_nor_kept(
 # servers that go away
 
 
-@pytest.fixture(params=["postgresql", "mariadb", "redis"])
+@pytest.fixture(params=["postgresql", "mariadb", "redis", "mongodb"])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> object:
     if request.param == "mariadb":
         return request.getfixturevalue("servers").mariadb
@@ -264,12 +266,14 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> object:
 
 @pytest.mark.slow
 def test_a_server_that_goes_away_in_the_middle_of_writes(
-    server: Postgres | MariaDb | Redis, caplog: pytest.LogCaptureFixture
+    server: Postgres | MariaDb | Redis | MongoJavaServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Writers meet the stop anywhere. What was acknowledged is there, nothing is there in part, and all goes on when
     the server is back: with a long retry by itself, with none after a clear error."""
-    extension = {Postgres: "postgresql", MariaDb: "mysql", Redis: "redis"}[type(server)]
-    if isinstance(server, Redis):
+    extension = {Postgres: "postgresql", MariaDb: "mysql", Redis: "redis", MongoJavaServer: "mongodb"}[
+        type(server)
+    ]
+    if isinstance(server, Redis | MongoJavaServer):
         server.stop()
         server.start(durable=True)
     # One database for each: tables of one have the longest of their retries.
@@ -277,6 +281,8 @@ def test_a_server_that_goes_away_in_the_middle_of_writes(
     if isinstance(server, MariaDb):
         url = server.new_database("goes_away")
         second = f"{url}?ssl.mode=disable"
+    elif isinstance(server, MongoJavaServer):
+        url, second = server.url("one"), server.url("other")
     else:
         url = server.url()
         second = url if isinstance(server, Redis) else server.url(application_name="other")

@@ -138,9 +138,10 @@ def _set_urls(page: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     """What examples take from the environment: servers that the tests start."""
     text = page.read_text(encoding="utf-8")
     for name, url in (
-        ("DATABASE_URL", lambda servers: servers.postgresql.new_schema("docs")),
+        ("DATABASE_URL", lambda servers: servers.postgresql.new_schema(f"docs_{page.parent.name}")),
         ("MYSQL_URL", lambda servers: servers.mariadb.new_database("docs_tables")),
         ("REDIS_URL", lambda servers: servers.redis.url(15)),
+        ("MONGODB_URL", lambda servers: servers.mongodb.url("docs")),
     ):
         if f"${{{name}}}" in text:
             monkeypatch.setenv(name, url(request.getfixturevalue("servers")))
@@ -209,6 +210,7 @@ def _fill_store(server: MariaDb, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _filled_warehouse(server: ChdbHttp) -> str:
     """Visits of pages, as the examples have them."""
+    server.execute("DROP DATABASE IF EXISTS web")
     server.new_database("web")
     server.execute(
         "CREATE TABLE visits (id UInt32, at DateTime, page String) ENGINE = MergeTree ORDER BY id", "web"
@@ -227,6 +229,7 @@ def _filled_warehouse(server: ChdbHttp) -> str:
 def _web_server() -> WebServer:
     """Orders, as the examples have them."""
     web = WebServer()
+    web.routes["/hooks/orders"] = lambda asked: (204, {}, b"")
     web.body("/orders.csv", b"id,status\n1,new\n2,paid\n3,new\n", "text/csv", etag=True)
     for page, more in (("/v1/orders", "/v1/more"), ("/v1/more", None)):
         items = [{"id": len(page), "status": "new", "total": 1.5}]

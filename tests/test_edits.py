@@ -41,14 +41,14 @@ def at_once(app: App, *calls: Callable[[], Any]) -> tuple[list[Any], int]:
             answers[at] = type(error)
 
     store = app._runtime.store
-    waiting = app._runtime.edits._left
+    group = app._runtime.edits._group
     before = store.journal.last_commit()
     threads = [threading.Thread(target=run, args=(at,)) for at in range(len(calls))]
     with store.writing:
         for number, thread in enumerate(threads, 1):
             thread.start()
             end = time.monotonic() + 30
-            while len(waiting) < number and time.monotonic() < end:
+            while len(group._waiting) < number and time.monotonic() < end:
                 time.sleep(0.001)
     for thread in threads:
         thread.join()
@@ -114,7 +114,7 @@ def test_a_journal_that_fails_fails_them_all_and_changes_nothing(
         raise InvalidRecord("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(app._runtime.store.journal, "commit", full)
+        patched.setattr(app._runtime.store.journal, "commit_rows", full)
         answers, _ = at_once(app, lambda: t.update({"id": 1}, {"n": 5}), lambda: t.insert({"id": 9, "n": 9}))
     assert answers == [InvalidRecord, InvalidRecord]
     assert sorted(r["n"] for r in t.all_rows()) == [0, 0, 0, 0]

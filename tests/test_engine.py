@@ -21,7 +21,7 @@ from millpond.connectors.source import Source, Split, with_seq
 from millpond.engine.batch import Batch, Fitted
 from millpond.engine.carrier import Sessions
 from millpond.engine.collect import collect
-from millpond.engine.sizes import SPARK_SECONDS, TARGET, BatchSize
+from millpond.engine.sizes import SPARK_SECONDS, SPARK_TARGET, BatchSize
 from millpond.engine.staged import Staged, staging_folder, to_frame
 from millpond.sql.filters import parse_columns
 from millpond.types import Schema
@@ -379,15 +379,15 @@ def test_sizes_come_to_rest(fixed: float, per_row: float) -> None:
         taken.append((rows, seconds))
         size.note(rows, seconds, fixed=SPARK_SECONDS)
     for rows, seconds in taken[60:]:
-        assert seconds < 2.2 * max(TARGET, 2 * fixed), taken
-        assert rows == size.most or per_row * rows > 0.1 * max(TARGET - fixed, fixed), taken
+        assert seconds < 2.2 * max(SPARK_TARGET, 2 * fixed), taken
+        assert rows == size.most or per_row * rows > 0.1 * max(SPARK_TARGET - fixed, fixed), taken
 
 
 def test_a_batch_has_a_fixed_cost() -> None:
     size = BatchSize(1_000_000, 2.0)
-    size.note(1_000_000, 2.0, fixed=SPARK_SECONDS)
+    size.note(1_000_000, 4.0, fixed=SPARK_SECONDS)
     assert size.rows == 1_000_000
-    size.note(1_000_000, 3.5, fixed=SPARK_SECONDS)
+    size.note(1_000_000, 7.5, fixed=SPARK_SECONDS)
     assert size.rows == 500_000, "half of the rows take half of what rows cost"
     size.note(500_000, 60.0, fixed=SPARK_SECONDS)
     assert size.rows == 125_000, "one very slow batch does not make the next ones tiny"

@@ -12,6 +12,7 @@ import pytest
 
 from millpond import App
 from millpond.app.check import check_text
+from millpond.connectors.kafka.message_columns import flat
 from millpond.connectors.kafka.source import KafkaSource
 from millpond.errors import BadData
 from millpond.formats.messages.json import JsonMessages
@@ -378,3 +379,11 @@ def test_what_cannot_take_new_columns_goes_on_without(kafka: Kafka, tmp_path: Pa
             assert app.sql(f"SELECT COUNT(*) AS n FROM {name}").rows() == [{"n": 3}], name
         assert app.table("cached").get_record(3) is not None
         assert app.sql("SELECT p FROM changed WHERE id = 1").rows() == [{"p": 11}]
+
+
+def test_only_what_a_statement_needs_of_messages_goes_to_the_processes_that_decode_them() -> None:
+    assert flat(("a", "B"), keys=False) == ("value", "partition", "offset")
+    assert flat(("a",), keys=True) == ("value", "key", "partition", "offset")
+    assert flat(("_key", "_Timestamp"), keys=False) == ("value", "key", "partition", "offset", "timestamp")
+    assert flat(("_headers",), keys=False)[-1] == "to_json(headers) AS headers"
+    assert len(flat(None, keys=False)) == 6

@@ -233,6 +233,44 @@ def test_keys_of_a_schema_file() -> None:
         KafkaSource("kafka://t", {"avro.key.schema": '"string"'}, None)
 
 
+@pytest.mark.parametrize(
+    ("kind", "keys", "texts"),
+    [
+        (
+            pa.struct([("a", pa.int64()), ("b", pa.string())]),
+            [{"a": 1, "b": "x"}, None],
+            ['{"a":1,"b":"x"}', None],
+        ),
+        (pa.string(), ["x", None, "y"], ["x", None, "y"]),
+        (pa.int32(), [7], ["7"]),
+    ],
+)
+def test_keys_are_written_in_avro(
+    registry: RegistryDouble, kind: pa.DataType, keys: list[Any], texts: list[Any]
+) -> None:
+    """What is written is read back, with a registry and by a schema."""
+    columns = Schema((Column("_key", kind), Column("id", pa.int64())))
+    rows = pa.table({"_key": pa.array(keys, kind), "id": pa.array(range(len(keys)), pa.int64())})
+    sink = KafkaSink("kafka://t", of_registry(registry, **{"key.format": "avro"}), columns)
+    written = sink.encode(rows)["key"].to_pylist()
+    values_ = sink.encode(rows)["value"].to_pylist()
+    source = KafkaSource("kafka://t", of_registry(registry, **{"key.format": "avro"}), None)
+    found = source.decode(messages(*values_, keys=written))
+    assert found.rows.column("_key").to_pylist() == texts
+    schema = registry.schemas[2]["schema"]  # the first is that of values
+    plain = {"key.format": "avro", "avro.key.schema": schema}
+    alone = KafkaSink("kafka://t", plain, columns).encode(rows)
+    assert alone["key"].to_pylist() == [None if k is None else k[5:] for k in written]
+
+
+def test_keys_in_avro_that_cannot_be_written() -> None:
+    ids = Schema((Column("id", pa.int64()),))
+    with pytest.raises(InvalidOption, match="needs a key"):
+        KafkaSink("kafka://t", {"key.format": "avro"}, ids)
+    with pytest.raises(InvalidOption, match=r"'avro.key.schema' is for"):
+        KafkaSink("kafka://t", {"avro.key.schema": '"string"'}, ids)
+
+
 def test_what_a_registry_may_answer(registry: RegistryDouble, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r'has no subject "t-value"') as missing:
         KafkaSource("kafka://t", of_registry(registry), None).schema()

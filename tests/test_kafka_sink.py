@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 from millpond import App, Error
-from millpond.connectors.kafka.sink import _metadata, _of_metadata
+from millpond.connectors.kafka.sink import KafkaSink, _metadata, _of_metadata
 from millpond.engine_rule import Engine
-from millpond.errors import InvalidOption, NotSupported
+from millpond.errors import InvalidOption, NetworkIssue, NotSupported
 from millpond.formats.jsontext import to_json
 from millpond.testing.crash import crash
 from tests.servers import Kafka, Servers
@@ -91,6 +91,30 @@ def test_a_batch_that_kafka_has_is_not_written_again(kafka: Kafka, tmp_path: Pat
     ) as app:
         app.drain(120)
     assert sorted(json.loads(v or b"")["id"] for _, v in kafka.consume(target)) == list(range(70))
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_dropped_query_leaves_no_position_to_a_new_one(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the brokers could not be reached when it was dropped: the new one begins at the beginning."""
+
+    def unreachable(*_: object) -> None:
+        raise NetworkIssue("gone")
+
+    target = new_topic(kafka)
+    insert = f"""INSERT INTO {uri(kafka, target)} SELECT id FROM s
+        WITH ('delivery' = 'exactly-once', 'query.name' = 'q')"""
+    with App("CREATE STREAM s (id BIGINT)", state=tmp_path / "state") as app:
+        app.send("s", [{"id": 1}, {"id": 2}])
+        app.sql(insert)
+        app.drain(120)
+        with monkeypatch.context() as patched:
+            patched.setattr(KafkaSink, "forget", unreachable)
+            app.sql("DROP QUERY q")
+        app.sql(insert)
+        app.drain(120)
+    assert sorted(json.loads(v or b"")["id"] for _, v in kafka.consume(target)) == [1, 1, 2, 2]
 
 
 @pytest.mark.usefixtures("spark")
@@ -198,7 +222,7 @@ def test_what_exactly_once_cannot_be(kafka: Kafka) -> None:
             App(f"{declared} INSERT INTO {target} SELECT {query} {exact}")
     with pytest.raises(NotSupported, match="must give all its grouping columns"):
         App(f"{declared} INSERT INTO {target} SELECT COUNT(*) AS n FROM s GROUP BY id")
-    with pytest.raises(NotSupported, match="changes of tables"):
+    with pytest.raises(InvalidOption, match="has no primary key"):
         App(f"{declared} INSERT INTO {target} SELECT id FROM t EMIT CHANGES")
 
 

@@ -17,16 +17,17 @@ from tests.servers import Servers
 from tests.test_kill import kill_after, run_to_the_end, running, say
 
 EVENTS = 60
-PLACES = ("sqlite", "postgresql", "mysql", "redis")
+PLACES = ("sqlite", "postgresql", "mysql", "redis", "mongodb")
 
 
-def text(postgresql: str, mysql: str, redis: str) -> str:
+def text(postgresql: str, mysql: str, redis: str, mongodb: str) -> str:
     """For each place: rows that are appended, the last of each key, and a live aggregate."""
     options = {
         "sqlite": "'extension' = 'sqlite'",
         "postgresql": f"'extension' = 'postgresql', 'url' = '{postgresql}'",
         "mysql": f"'extension' = 'mysql', 'url' = '{mysql}'",
         "redis": f"'extension' = 'redis', 'url' = '{redis}'",
+        "mongodb": f"'extension' = 'mongodb', 'url' = '{mongodb}'",
     }
     parts = ["CREATE STREAM events (n BIGINT, k INT);"]
     for place in PLACES:
@@ -67,6 +68,7 @@ def check_kills(servers: Servers, tmp_path: Path, kills: int, seed: int) -> None
         servers.postgresql.new_schema(schema),
         servers.mariadb.new_database(schema),
         servers.redis.url(seed % 14 + 1),
+        servers.mongodb.url(schema),
     )
     command = (sys.executable, "-m", __name__, sql, str(tmp_path / "state"))
     chance = random.Random(seed)

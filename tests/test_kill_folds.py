@@ -45,12 +45,12 @@ def work(state: str, point: str, visit: str) -> None:
         print(json.dumps([found, engines]), flush=True)
 
 
-def test_each_event_is_applied_once(tmp_path: Path) -> None:
-    command = (sys.executable, "-m", __name__, str(tmp_path))
-    for kill in (("journal: written", 1), ("journal: committed", 1), ("commit: journalled", 1)):
-        with running(*command, kill[0], str(kill[1])) as process:
+def check_kills(directory: Path, *points: str) -> None:
+    command = (sys.executable, "-m", __name__, str(directory))
+    for point in points:
+        with running(*command, point, "1") as process:
             _, err = process.communicate(timeout=300)
-            assert process.returncode == -9, (kill, err)
+            assert process.returncode == -9, (point, err)
     found, engines = json.loads(run_to_the_end(*command, "", "0").splitlines()[-1])
     sums = {i: (0, 0) for i in range(3)}
     returned = []
@@ -62,6 +62,15 @@ def test_each_event_is_applied_once(tmp_path: Path) -> None:
     assert {r["id"]: r["events"] for r in found["seen"]} == dict.fromkeys(range(5), 80)
     assert found["copied"] == returned
     assert all(batches == errors == 0 for batches, errors in engines)
+
+
+def test_each_event_is_applied_once(tmp_path: Path) -> None:
+    check_kills(tmp_path, "journal: committed")
+
+
+@pytest.mark.chaos
+def test_each_event_is_applied_once_at_any_step(tmp_path: Path) -> None:
+    check_kills(tmp_path, "journal: written", "journal: committed", "commit: journalled")
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ def test_a_few_kills(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_kills_while_spark_finds_the_pairs(tmp_path: Path) -> None:
-    check_kills(tmp_path, events=100, kills=2, seed=2, how="spark")
+    check_kills(tmp_path, events=100, kills=1, seed=2, how="spark")
 
 
 @pytest.mark.chaos

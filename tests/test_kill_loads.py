@@ -134,16 +134,27 @@ def test_kills_of_tables_over_files(tmp_path: Path) -> None:
     check_files(apps, 510)
 
 
-def test_kills_of_tables_over_files_that_executors_read(tmp_path: Path) -> None:
-    files = tmp_path / "files"
+def kills_while_executors_read(directory: Path, *kills: Kill) -> tuple[Apps, Path]:
+    files = directory / "files"
     files.mkdir()
     for number in range(6):
         write(files / f"{number}.jsonl", range(100 * number, 100 * number + 100))
     with (files / "2.jsonl").open("a") as file:
         file.write("{bad\n")
-    apps = Apps(FILES.format(files), tmp_path, engine="spark")
-    apps.kill(("load: chunk committed", 2), ("load: chunk read", 4))
+    apps = Apps(FILES.format(files), directory, engine="spark")
+    apps.kill(*kills)
     check_files(apps, 600)
+    return apps, files
+
+
+@pytest.mark.slow
+def test_a_kill_while_executors_read_files(tmp_path: Path) -> None:
+    kills_while_executors_read(tmp_path, ("load: chunk committed", 2))
+
+
+@pytest.mark.chaos
+def test_kills_of_tables_over_files_that_executors_read(tmp_path: Path) -> None:
+    apps, files = kills_while_executors_read(tmp_path, ("load: chunk committed", 2), ("load: chunk read", 4))
     write(files / "7.jsonl", range(600, 700))
     (files / "1.jsonl").unlink()
     write(files / "1.jsonl", range(100, 150), by=5)
@@ -156,15 +167,28 @@ def write_rows(path: Path, numbers: range, by: int = 7) -> None:
     pq.write_table(rows, path, row_group_size=CHUNK)
 
 
-def test_kills_of_tables_over_files_that_spark_s_own_reader_reads(tmp_path: Path) -> None:
-    """Chunks are some row groups of a file: those before a kill are not read again, and all others are."""
-    files = tmp_path / "files"
+def kills_while_spark_reads(directory: Path, *kills: Kill) -> tuple[Apps, Path]:
+    files = directory / "files"
     files.mkdir()
     write_rows(files / "a.parquet", range(450))
     write_rows(files / "b.parquet", range(450, 600))
-    apps = Apps(FILES.format(files).replace("*.jsonl", "*.parquet"), tmp_path, engine="spark")
-    apps.kill(("load: chunk committed", 3), ("load: chunk read", 5), ("load: chunk committed", 4))
+    apps = Apps(FILES.format(files).replace("*.jsonl", "*.parquet"), directory, engine="spark")
+    apps.kill(*kills)
     check_files(apps, 600)
+    return apps, files
+
+
+@pytest.mark.slow
+def test_a_kill_while_spark_s_own_reader_reads(tmp_path: Path) -> None:
+    kills_while_spark_reads(tmp_path, ("load: chunk committed", 3))
+
+
+@pytest.mark.chaos
+def test_kills_of_tables_over_files_that_spark_s_own_reader_reads(tmp_path: Path) -> None:
+    """Chunks are some row groups of a file: those before a kill are not read again, and all others are."""
+    apps, files = kills_while_spark_reads(
+        tmp_path, ("load: chunk committed", 3), ("load: chunk read", 5), ("load: chunk committed", 4)
+    )
     write_rows(files / "c.parquet", range(600, 700))
     write_rows(files / "a.parquet", range(50, 450), by=5)
     apps.kill(("load: compared", 2))

@@ -179,8 +179,14 @@ def contents(text: str, **options: Any) -> dict[str, tuple[list[str], list[str]]
         return found
 
 
-@pytest.mark.parametrize("kind", WRITERS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [
+        pytest.param(kind, seed, marks=[] if number == seed else pytest.mark.chaos)
+        for number, kind in enumerate(WRITERS)
+        for seed in range(3)
+    ],
+)
 def test_the_same_from_executors_as_in_process(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, seed: int
 ) -> None:

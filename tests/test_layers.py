@@ -22,12 +22,14 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset(
         {
             "allowance",
+            "alterations",
             "steps",
             "engine_rule",
             "errors",
             "faults",
             "types",
             "changes",
+            "changelog",
             "options",
             "predicates",
             "retry",
@@ -405,6 +407,7 @@ PRODUCTS = {
     "mariadb": "mysql",
     "clickhouse": "clickhouse",
     "redis": "redis",
+    "mongo": "mongodb",
     "sqlite": "sqlite",
     "s3": "objects",
 }
@@ -412,12 +415,13 @@ PRODUCTS = {
 ABOUT = ("journal", "demo", "cli/demo")
 """What is about a product itself: the journal is a SQLite file, and the demo shows Kafka."""
 NAMED = {
+    "connectors/delta/client.py": 2,  # examples of where a table may be
     "sql/uris.py": 4,  # kafka_topic('orders') is a word of the language, declared here alone
     "sql/functions/outside.py": 1,  # its line in the reference
     "sql/catalog.py": 1,  # the hint that says it
     "sql/realtime.py": 1,  # a message: what Spark's real-time mode reads
     "tables/cache.py": 1,  # a hint: the backend that needs no server
-    "connectors/sql/client.py": 7,  # SQLAlchemy's SQLite creates a file that is not there
+    "connectors/sql/client.py": 5,  # SQLAlchemy's SQLite creates a file that is not there
 }
 """How often products are named outside of their folders, and why. It may only fall."""
 

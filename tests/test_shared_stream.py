@@ -71,7 +71,7 @@ def test_one_fails_alone_and_a_restart_finds_each_at_its_place(spark: object, tm
     with pytest.raises(QueryFailed, match="insert_bad"):
         app.drain()
     crash(app)
-    with App(STREAM + good + "CREATE TABLE bad (x INT);" + new, state=tmp_state) as app:
+    with App(STREAM + good + "CREATE TABLE bad (x INT);" + new, state=tmp_state, upgrade=True) as app:
         app.send("s", [{"x": 4, "y": 1}])
         app.drain()
         assert ints(app, "good") == ints(app, "new") == [1, 2, 3, 4]

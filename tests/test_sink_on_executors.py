@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import expr
 
 from millpond import App
-from millpond.engine import delivery, spark_stage
+from millpond.engine import delivery, spark_stage, stage
 from millpond.engine.internals import Shuffled
 from millpond.errors import BadData
 from tests.registry_double import RegistryDouble
@@ -45,9 +45,14 @@ def by_key(found: list[Message]) -> dict[bytes | None, list[bytes | None]]:
     return values
 
 
-@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("partitions", [pytest.param(1, marks=pytest.mark.chaos), 3])
 @pytest.mark.parametrize(
-    "parts", ["", "t.user AS _key,", "t.user AS _key, length(t.user) % 4 AS _partition,"]
+    "parts",
+    [
+        pytest.param("", marks=pytest.mark.chaos),
+        "t.user AS _key,",
+        "t.user AS _key, length(t.user) % 4 AS _partition,",
+    ],
 )
 def test_keys_keep_the_order_of_the_stream(
     kafka: Kafka,
@@ -67,7 +72,8 @@ def test_keys_keep_the_order_of_the_stream(
     ]
     kafka.produce(source, [(None, m, chance.randrange(partitions)) for m in messages])
     collected: list[object] = []
-    monkeypatch.setattr(spark_stage, "collect", collected.append)
+    for module in (spark_stage, stage):
+        monkeypatch.setattr(module, "collect", collected.append)
     inserts = [
         f"""
         INSERT INTO {uri(kafka, target)} SELECT {parts} t.id, t.price, n.name, t._partition AS p, t._offset AS at

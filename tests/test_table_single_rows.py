@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import hypothesis.strategies as st
 import pyarrow as pa
@@ -18,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from millpond import App, Table
 from millpond.errors import Closed, InvalidRecord
+from millpond.tables.memory import MemoryTable
 from millpond.testing.crash import crash
 
 COLUMNS = (
@@ -37,8 +39,10 @@ fields = st.fixed_dictionaries({}, optional={k: st.one_of(st.none(), v) for k, v
 class SingleRows(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.table = Table(COLUMNS)
-        self.table._backend.idle_dead = 3  # type: ignore[attr-defined]
+        with mock.patch.object(MemoryTable, "kept_commits", 2):
+            self.table = Table(COLUMNS)
+        for name, value in (("idle_dead", 3), ("piece", 2), ("kept_commits", 2)):
+            setattr(self.table._backend, name, value)
         self.model: dict[tuple[int, str], dict[str, Any]] = {}
         self.held: list[tuple[Any, dict[tuple[int, str], dict[str, Any]]]] = []
 

@@ -15,7 +15,9 @@ from urllib.parse import parse_qs, urlsplit
 
 
 class Asked:
-    """A request: its path, parameters and headers, when it came, and what is needed to answer it in an unusual way."""
+    """A request: its method, path, parameters, headers and body, when it came, and what is needed to answer it in an
+    unusual way.
+    """
 
     def __init__(self, handler: BaseHTTPRequestHandler):
         parts = urlsplit(handler.path)
@@ -23,6 +25,8 @@ class Asked:
         self.params = {k: v[0] for k, v in parse_qs(parts.query, keep_blank_values=True).items()}
         self.headers = {k.lower(): v for k, v in handler.headers.items()}
         self.handler = handler
+        self.method = handler.command
+        self.body = handler.rfile.read(int(self.headers.get("content-length", "0")))
         self.at = time.monotonic()
 
 
@@ -43,6 +47,12 @@ class WebServer:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             wbufsize = -1  # head and body in one packet: the client need not wait for the second
+
+            def do_POST(self) -> None:
+                self.do_GET()
+
+            def do_PUT(self) -> None:
+                self.do_GET()
 
             def do_GET(self) -> None:
                 asked = Asked(self)

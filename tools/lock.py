@@ -16,9 +16,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements" / "lock.txt"
-EXTRAS = ("clickhouse", "http", "java", "kafka", "mysql", "polars", "postgresql", "redis", "s3", "sql", "dev")
-# What must be exactly this, because something outside of PyPI has to match it (the Kafka connector's jars).
-EXACT = ("pyspark==4.2.0",)
+EXTRAS = (
+    "clickhouse", "delta", "http", "java", "kafka", "mongodb", "mysql", "polars", "postgresql", "redis", "s3",
+    "sql", "dev",
+)  # fmt: skip
+# What must be exactly this, because something outside of PyPI has to match it: the Kafka connector's jars, and
+# mongo-java-server, which the driver's later versions refuse.
+EXACT = ("pyspark==4.2.0", "pymongo==4.10.1")
 ALLOWED = re.compile(r"^( *#.*|\S+==\S+( ; .*)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?|)$")
 
 

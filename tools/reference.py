@@ -32,11 +32,13 @@ from millpond.sql.catalog import Catalog
 from millpond.sql.check import Checker
 from millpond.sql.functions import Aggregate, Function, base, known_functions
 from millpond.sql.options import (
+    CHANGES_OPTIONS,
     COMMON_TABLE_OPTIONS,
     LATER,
     RUNNING_OPTIONS,
     SELECT_OPTIONS,
     STREAM_OPTIONS,
+    TTL_OPTIONS,
 )
 from millpond.sql.parser.columns import _DECIMALS, _TYPES
 from millpond.sql.windowing import WINDOW_OPTIONS
@@ -114,8 +116,10 @@ def _options() -> Iterator[str]:
     yield "`'alias.option'` to say which source it is for."
     yield ""
     yield from _section("Every table", COMMON_TABLE_OPTIONS)
+    yield from _section("Every table, except with `'extension' = 'cache'` or `'redis'`", TTL_OPTIONS)
     yield from _section("Every running statement", RUNNING_OPTIONS)
     yield from _section("SELECT that runs continuously", SELECT_OPTIONS)
+    yield from _section("`EMIT CHANGES` of a table into a sink or a stream", CHANGES_OPTIONS)
     named = backend_names()
     for name in sorted(set(named.values())):
         others = [n for n, file in sorted(named.items()) if file == name and n != name]
@@ -166,7 +170,13 @@ def _section(title: str, options: Sequence[Option], about: str = "") -> Iterator
         words = [f"`{c}`" for c in option.choices]
         kind = " or ".join(words if option.kind == "choice" else [option.kind, *words])
         names = ", ".join(f"`{n}`" for n in (option.name, *option.aliases))
-        rows.append((names, kind, _default(option), option.help.rstrip(".")))
+        live = ". *Live*: ALTER TABLE … SET changes it" if option.live else ""
+        free = (
+            ". *Free*: a changed file may have another value, and what is stored goes on"
+            if option.free
+            else ""
+        )
+        rows.append((names, kind, _default(option), option.help.rstrip(".") + live + free))
     yield from _table(("option", "value", "default", "meaning"), rows)
 
 

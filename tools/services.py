@@ -1,6 +1,6 @@
-"""Servers that the tests start: PostgreSQL, MariaDB, Redis and Kafka, the jars by which Spark reads Kafka, Spark's own
-SQL tests, and the programs that check what we serve: promtool, curl, Chromium. Run by ``make setup``; does nothing when
-they are there.
+"""Servers that the tests start: PostgreSQL, MariaDB, Redis, Kafka and mongo-java-server, the jars by which Spark reads
+Kafka, Spark's own SQL tests, and the programs that check what we serve: promtool, curl, Chromium. Run by ``make
+setup``; does nothing when they are there.
 
 As root on a system with apt they are installed. Anybody else is told what to install: the tests that need a server
 fail without it.
@@ -36,6 +36,11 @@ BROKER = (
     "org.apache.kafka:kafka-tools:4.3.1",
     "org.slf4j:slf4j-simple:1.7.36",
 )
+DOCUMENTS = (
+    "de.bwaldvogel:mongo-java-server:1.47.0",
+    "de.bwaldvogel:mongo-java-server-h2-backend:1.47.0",
+)
+"""What speaks the protocol of MongoDB: no server of MongoDB itself can be fetched."""
 S3A = (
     "org.apache.hadoop:hadoop-aws:3.5.0",
     "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1",
@@ -59,6 +64,11 @@ def broker() -> Path:
     return jars.cache() / "kafka-4.3.1"
 
 
+def documents() -> Path:
+    """Where the jars of mongo-java-server are."""
+    return jars.cache() / "mongo-java-server-1.47.0"
+
+
 def s3a() -> Path:
     """Where the jars are by which Spark reads and writes S3."""
     return jars.cache() / "s3a-3.5.0"
@@ -72,6 +82,10 @@ def fetch_jars() -> int:
             print("fetching a Kafka broker for the tests")
             jars.fetch(BROKER, broker(), alone=False)
             done.touch()
+        if not (documents() / ".complete").is_file():
+            print("fetching mongo-java-server for the tests")
+            jars.fetch(DOCUMENTS, documents(), alone=False)
+            (documents() / ".complete").touch()
         if not jars.jars_of(kafka.FORMAT):
             print("fetching the jars by which Spark reads Kafka")
             jars.fetch(kafka.FORMAT.jars, jars.folder(), alone=True)

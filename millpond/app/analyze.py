@@ -19,7 +19,7 @@ from millpond.query.result import Result
 from millpond.sql import statements as st
 from millpond.sql.checked import Checked, CheckedExplain
 from millpond.sql.identity import identity
-from millpond.steps import Step, Steps, recording, step
+from millpond.steps import Step, Steps, recording, size_text, step
 from millpond.streaming.runner import Runner
 from millpond.views.materialized_view import Views
 
@@ -122,7 +122,12 @@ class Analysis:
             )
         view = self.views.get(name)
         if view is not None:
-            line = f"{view.state}, {view.rounds:,} rounds, {view.rows:,} rows changed since the app started"
+            kept = view.by_changes
+            line = (
+                f"{view.state}, {view.rounds:,} rounds, {view.rows:,} rows changed since the app started;"
+                f" {kept.rounds:,} rounds by changes, {kept.size:,} entries in the state of operators,"
+                f" about {size_text(kept.bytes)}{f'; {kept.outgrown}: it is recomputed' if kept.outgrown else ''}"
+            )
             return f"query {name}: {line}", list(view.steps)
         load = self.loads.get(name.partition(":")[2].lower()) if name.startswith("table:") else None
         if load is not None:

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args
 
@@ -16,10 +15,13 @@ import pyarrow as pa
 from millpond.app.attach import attach
 from millpond.app.readiness import Readiness
 from millpond.app.runtime import Runtime, Settings, forget
+from millpond.app.sql_file import sql_of
+from millpond.app.upgrade_decisions import Decision, raise_unasked
+from millpond.app.upgrades import Agree
 from millpond.app.wiring import build
 from millpond.clock import Clock
 from millpond.engine_rule import Engine
-from millpond.errors import AlreadyExists, FileMissing, InvalidOption, StateCorrupt
+from millpond.errors import AlreadyExists, InvalidOption, StateCorrupt
 from millpond.journal.damage_report import survey
 from millpond.journal.state import StateDirectory
 from millpond.loading.progress import Report
@@ -66,7 +68,9 @@ class App:
 
     ``functions`` are Python functions for SQL, as those of ``function``. Methods may be called by several threads.
     When the changes of a table in the state directory take more than ``compact_after``, and more than its rows, they
-    are replaced by the rows: it bounds what a restart has to read beside the tables themselves.
+    are replaced by the rows: it bounds what a restart has to read beside the tables themselves. If the SQL is another
+    than that of the state directory, what is stored follows it; ``upgrade`` says that this may drop or rebuild
+    something.
     """
 
     @_shown
@@ -81,10 +85,12 @@ class App:
         engine: Engine = "auto",
         functions: Iterable[Callable[..., Any]] = (),
         compact_after: str = "8MB",
+        upgrade: bool = False,
         _on_progress: Report | None = None,
         _on_emit: Callable[[str, pa.Table], None] | None = None,
         _on_answer: Callable[[str, Result], None] | None = None,
         _on_status: Callable[[str], None] | None = None,
+        _on_upgrade: Agree | None = None,
         _path: EvaluationPath = "auto",
         _read_only: bool = False,
         _defer: bool = False,
@@ -92,7 +98,7 @@ class App:
         _clock: Clock | None = None,
         _stand_in: StandIn | None = None,
     ):
-        text = _read_text(path_or_sql)
+        text = sql_of(path_or_sql)
         try:
             changes_kept = parse_size(compact_after)
         except ValueError as error:
@@ -131,14 +137,26 @@ class App:
             _survey(error, state_directory)
             raise
         try:
+            self._runtime.restorer.open()
+            changed = text is not None and self._runtime.upgrades.prepare(
+                text, _on_upgrade or _asked(upgrade)
+            )
+            if changed:
+                self._runtime.close_parts()
+                self._runtime = build(state_directory, self._functions, settings)
+                self._runtime.restorer.open(hiding=True)
             self._runtime.restorer.restore()
             self._runtime.compactor.begin()
             if text is not None:
-                self._runtime.texts.run_file(text)
+                with self._runtime.upgrades.explaining(changed=changed):
+                    self._runtime.texts.run_file(text)
+                self._runtime.restorer.reveal()
+                self._runtime.upgrades.finish()
             if not _defer:
                 self._start()
         except BaseException as error:
             self.close()
+            state_directory.close()
             _survey(error, state_directory)
             raise
 
@@ -293,23 +311,14 @@ def _survey(error: BaseException, state: StateDirectory) -> None:
         error.hint = f"{error.hint}. What is left: {survey(state.path)}"
 
 
-def _read_text(path_or_sql: str | os.PathLike[str] | None) -> str | None:
-    if path_or_sql is None:
-        return None
-    is_path = isinstance(path_or_sql, os.PathLike) or (
-        "\n" not in path_or_sql and ";" not in path_or_sql and path_or_sql.strip().lower().endswith(".sql")
-    )
-    if not is_path:
-        return str(path_or_sql)
-    path = Path(path_or_sql)
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise FileMissing(f'there is no file "{path}"', hint="check the path") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileMissing(
-            f'the file "{path}" cannot be read: {error}', hint="it must be UTF-8 text"
-        ) from None
+def _asked(upgrade: bool) -> Agree:
+    """Returns what refuses an upgrade that drops or rebuilds something, unless a program has agreed to it."""
+
+    def agree(decisions: Sequence[Decision]) -> None:
+        if not upgrade:
+            raise_unasked(decisions, "App(…, upgrade=True) does it; EXPLAIN UPGRADE shows it")
+
+    return agree
 
 
 def _check_spark(spark: Any, master: str | None) -> None:

@@ -9,8 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from millpond.app.column_defaults import DefaultChecks
 from millpond.connectors import abilities
 from millpond.connectors.source import Source
+from millpond.engine_rule import Engine
 from millpond.errors import (
     Caution,
     Error,
@@ -56,20 +58,20 @@ class CheckedText:
     script: Script
 
 
-def check_text(text: str, env: Mapping[str, str] | None = None) -> CheckedText:
+def check_text(text: str, env: Mapping[str, str] | None = None, engine: Engine = "auto") -> CheckedText:
     """Checks every statement, also those after mistakes; one mistake is one error.
 
-    What a broken CREATE would have declared is assumed to exist, with unknown columns.
+    What a broken CREATE would have declared is assumed to exist, with unknown columns. ``engine`` is the app's.
     """
     parsed = parse(text, env)
     catalog = Catalog()
     connectors = _Outside()
-    checker = Checker(catalog, connectors, locate=parsed.script.place)
+    checker = Checker(catalog, connectors, locate=parsed.script.place, engine=engine)
     _declare_lost(parsed, catalog)
     found: list[Checked] = []
     errors: list[Error] = list(parsed.errors)
     warnings: list[Caution] = []
-    blocks = Blocks()
+    blocks, defaults = Blocks(), DefaultChecks()
     for statement in parsed.statements:
         before = len(checker.errors)
         checked = checker.check(statement)
@@ -77,11 +79,13 @@ def check_text(text: str, env: Mapping[str, str] | None = None) -> CheckedText:
         warnings += [_caution(statement, e, parsed.script) for e in connectors.take_open_questions()]
         if checked is not None:
             found.append(checked)
+            errors += defaults.check(checked)
             continue
         fresh = checker.errors[before:]
         if any(r is None or r.is_open for r in map(catalog.find, _reads(statement))):
             fresh = [e for e in fresh if _counts_anyway(e)]
         errors += fresh
+    defaults.close()
     errors += blocks.finish()
     errors.sort(key=lambda e: (e.line or 0, e.column or 0))
     for error in errors:
@@ -180,13 +184,13 @@ def _mask(error: Error, script: Script) -> None:
     error.hint = script.mask(error.hint) if error.hint else None
 
 
-def explain_text(text: CheckedText) -> Iterator[tuple[st.Statement, list[str]]]:
+def explain_text(text: CheckedText, engine: Engine = "auto") -> Iterator[tuple[st.Statement, list[str]]]:
     """Returns each statement with the lines of its EXPLAIN."""
     evaluator = Evaluator(_no_spark)
     try:
         for checked in text.statements:
             inner = checked.inner if isinstance(checked, CheckedExplain) else checked
-            lines = explain_plan(Planned.of(inner), evaluator)
+            lines = explain_plan(Planned.of(inner), evaluator, engine=engine)
             yield checked.statement, [text.script.mask(line) for line in lines]
     finally:
         evaluator.close()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from millpond import faults
+from millpond.app.column_defaults import check_defaults
 from millpond.app.declarations import Declarations
 from millpond.app.handlers import NOTHING, Handlers, WithTypes, handle
 from millpond.app.indexes import Indexes
 from millpond.app.launch import Launcher
+from millpond.app.replace import Replacements
 from millpond.app.text_run import TextRun
 from millpond.loading.capture_streams import CapturedStreams
 from millpond.loading.load import TableLoads
@@ -16,9 +20,12 @@ from millpond.loading.loader import Loader
 from millpond.plan.pipeline import plan_pipeline
 from millpond.plan.plans import PipelinePlan, Target, ViewPlan
 from millpond.plan.statement_plan import plan_statement
+from millpond.query.evaluate import Evaluator
 from millpond.query.result import Result
+from millpond.sql import statements as st
 from millpond.sql.checked import (
     CheckedCapture,
+    CheckedCreate,
     CheckedStream,
     CheckedStreamAs,
     CheckedTable,
@@ -29,6 +36,8 @@ from millpond.sql.checked_commands import CheckedIndex
 from millpond.store.catalog import SavedRelation
 from millpond.store.undo import Undo
 from millpond.views.materialized_view import Views
+
+C = TypeVar("C", bound=CheckedCreate)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,20 +53,35 @@ class Creates:
     loader: Loader
     indexes: Indexes
     with_types: WithTypes
+    evaluator: Evaluator
+    replacements: Replacements
 
     @property
     def handlers(self) -> Handlers:
         return dict(
             (
-                handle(CheckedStream, self.stream),
-                handle(CheckedCapture, self.capture),
-                handle(CheckedStreamAs, self.stream_as),
-                handle(CheckedTable, self.table),
-                handle(CheckedTableAs, self.table),
-                handle(CheckedView, self.view),
+                handle(CheckedStream, self._created(self.stream)),
+                handle(CheckedCapture, self._created(self.capture)),
+                handle(CheckedStreamAs, self._created(self.stream_as)),
+                handle(CheckedTable, self._created(self.table)),
+                handle(CheckedTableAs, self._created(self.table)),
+                handle(CheckedView, self._created(self.view)),
                 handle(CheckedIndex, self.index),
             )
         )
+
+    def _created(self, create: Callable[[C, Undo], Result]) -> Callable[[C, Undo], Result]:
+        """Returns a handler that creates what is not there, and replaces what is: the checker has found OR REPLACE."""
+
+        def run(checked: C, undo: Undo) -> Result:
+            replacements = self.replacements
+            return (
+                create(checked, undo)
+                if replacements.there(checked) is None
+                else replacements.replace(checked, undo)
+            )
+
+        return run
 
     def stream(self, checked: CheckedStream, undo: Undo) -> Result:
         self.declarations.keep(self.declarations.declare(checked, undo), (checked.relation,))
@@ -79,6 +103,8 @@ class Creates:
     def table(self, checked: CheckedTable | CheckedTableAs, undo: Undo) -> Result:
         checked = self.with_types(checked)
         name = checked.relation.name
+        if isinstance(checked, CheckedTable) and isinstance(checked.statement, st.CreateTable):
+            check_defaults(checked.statement.columns, checked.relation.schema, self.evaluator)
         undo.on_failure(lambda: self.loader.end_loading(name))  # the last one: the table is gone by then
         self.loader.begin_loading(name)
         entry = self.declarations.declare(checked, undo)

@@ -12,6 +12,8 @@ from millpond.app.handlers import WithTypes
 from millpond.app.published import Publications
 from millpond.app.saved import SavedStatements
 from millpond.app.text_run import TextRun
+from millpond.errors import AlreadyExists
+from millpond.journal.blob_rows import Adapt
 from millpond.journal.revision import Revision
 from millpond.loading.discovered_columns import KeptColumns
 from millpond.loading.open_sources import Sources
@@ -22,6 +24,7 @@ from millpond.sql.checked import Checked, CheckedCreate, CheckedTable
 from millpond.sql.identity import identity
 from millpond.store.catalog import SavedQuery, SavedRelation, saved, table_options, widths_of
 from millpond.store.dropped_tables import DroppedTables
+from millpond.store.old_rows import OldRows
 from millpond.store.query_states import QUERY_STATE
 from millpond.store.store import Store
 from millpond.store.undo import Undo
@@ -41,6 +44,7 @@ class Declarations:
     saved: SavedStatements
     text: TextRun
     with_types: WithTypes
+    old_rows: OldRows
     take_back: Callable[[Relation], None]
     read_only: bool
 
@@ -48,32 +52,61 @@ class Declarations:
         """Declares a stream, table or view; returns its entry for the journal."""
         checked = self.with_types(checked)
         relation, journal = checked.relation, self.store.journal
+        if relation.kind == "table":
+            self._check_stored(checked)
         undo.on_failure(partial(self.take_back, relation))
         if not isinstance(checked, CheckedTable):
             undo.put(self.sources.values, checked.source_options)
         if relation.kind == "table":
             self.dropped_tables.finish_one(relation.name)
-            self.store.clear(relation.name)
+            journal.drop_table(relation.name)
         elif relation.kind == "stream" and journal.stream_end(relation.name):
             journal.drop_stream(relation.name)
         self.open(relation, table_options(checked))
         faults.reach("relation opened")
         return saved(checked, identity(checked.statement))
 
-    def open(self, relation: Relation, options: Mapping[str, Any]) -> None:
-        """Opens a relation that is declared, or that is in a state directory."""
+    def _check_stored(self, checked: CheckedCreate) -> None:
+        """Raises an error if another table of the app has its rows where this one would have them: a renamed table
+        keeps its name in its database. Tables whose options say so may share rows.
+        """
+        options, name = table_options(checked), checked.relation.name
+        place, stored = self.connectors.place(options), str(options.get("table") or name)
+        for other in self.catalog if place is not None else ():
+            table = self.store.table(other.name)
+            known = table.behind.stored_name if table is not None and other.place == place else None
+            if table is None or known is None or known.lower() != stored.lower():
+                continue
+            entry = self.saved.relation(f"table:{other.name}")
+            renamed = entry is not None and entry.first_name is not None
+            if renamed or (not options.get("table") and "alter" in table.abilities):
+                raise AlreadyExists(
+                    f'table "{other.name}" has its rows in the database under the name "{known}"',
+                    hint=f"give table \"{name}\" another name there: WITH ('table' = '…')",
+                    place=checked.statement.place,
+                )
+        if place is not None:
+            self.dropped_tables.finish_stored(stored)
+
+    def open(self, relation: Relation, options: Mapping[str, Any], adapt: Adapt | None = None) -> None:
+        """Opens a relation that is declared, or that is in a state directory. ``adapt`` is as in ``Journal.restore``:
+        for rows from before a change of the columns.
+        """
         if relation.kind == "table":
             self.store.options[relation.name.lower()] = options
             relation = dataclasses.replace(relation, place=self.connectors.place(options))
             extension = str(options.get("extension") or "memory")
-            self.store.create(relation, extension, options)
+            self.store.create(relation, extension, options, adapt)
             if not self.store.keeps(relation.name) and not self.read_only:
                 self.store.journal.forget(f"table:{relation.name}")
         self.publications.add(relation)
         self.catalog.add(relation)
+        if not self.read_only:
+            self.old_rows.watch(relation)
 
     def keep(self, entry: SavedRelation | SavedQuery, reads: Sequence[Relation]) -> None:
         """Stores a statement, with the columns of its inputs: from now on a restart restores it."""
+        entry.of_file = self.text.in_file
         self.saved.add(entry)
         columns = self.columns.gather(reads)
         for found in columns:

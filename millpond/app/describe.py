@@ -27,17 +27,21 @@ from millpond.query.evaluate import Evaluator
 from millpond.query.plans import Plan, Way
 from millpond.query.result import EXPLAINED
 from millpond.query.table import Table
+from millpond.query.table_writer import declaration_of
 from millpond.records.values import Unfit
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked import Checked, CheckedExplain, CheckedQuery
 from millpond.sql.fold import Fold
 from millpond.sql.functions import function_classes
+from millpond.sql.printer import print_name
 from millpond.sql.pushdown import need_of
 from millpond.sql.reserved_names import is_own
 from millpond.sql.resolve import Resolved
+from millpond.sql.statement_text import after_columns
 from millpond.sql.statements import Explain, Statement
 from millpond.sql.userfunctions import UserFunction
 from millpond.steps import Step
+from millpond.store.catalog import SavedRelation
 from millpond.store.store import Store
 from millpond.streaming.runner import Runner
 from millpond.streaming.stream_join import describe_join
@@ -67,6 +71,7 @@ _QUERY_COLUMNS = (
 _TEXTS = ("name", "state", "error", "statement")
 _TYPES = {
     **dict.fromkeys((c for c in _QUERY_COLUMNS if c not in _TEXTS), pa.int64()),
+    "kept": pa.int64(),
     "rate": pa.float64(),
     "last_batch": pa.timestamp("us", "UTC"),
 }
@@ -129,11 +134,11 @@ class Descriptions:
                         "name": r.name,
                         "columns": ", ".join(f"{c.name} {type_name(c.type)}" for c in r.schema),
                         "connector": self.mask(r.uri) if r.uri else "embedded",
-                        "rows": self.store.journal.stream_end(r.name) if not r.uri else None,
+                        **self._extent(r),
                     }
                     for r in found
                 ],
-                ["name", "columns", "connector", "rows"],
+                ["name", "columns", "connector", "rows", "kept"],
             )
         tables = [r for r in self.catalog if r.kind in ("table", "view") and not is_own(r.name)]
         return _table(
@@ -150,6 +155,14 @@ class Descriptions:
             ],
             ["name", "kind", "columns", "primary_key", "rows", "source", "health"],
         )
+
+    def _extent(self, stream: Relation) -> dict[str, int]:
+        """Returns how many rows were sent to a stream of the app, and how many of them it still has."""
+        if stream.uri:
+            return {}
+        journal = self.store.journal
+        rows = journal.stream_end(stream.name)
+        return {"rows": rows, "kept": rows - journal.stream_first(stream.name)}
 
     def _how(self, name: str) -> dict[str, Any]:
         """Returns what fills a table, and its state."""
@@ -187,7 +200,7 @@ class Descriptions:
         if relation.guessed and (added := self.columns.added(relation)):
             about["new columns"] = f"{len(added)}: {', '.join(added)}"
         if relation.kind == "stream" and not relation.uri:
-            about["rows"] = self.store.journal.stream_end(relation.name)
+            about |= self._extent(relation)
         about |= {f"index {i.name}": ", ".join(i.columns) for i in self.catalog.indexes(relation.name)}
         about["running queries"] = ", ".join(
             dict.fromkeys(
@@ -242,11 +255,11 @@ class Descriptions:
                 readers[i.view] = reader
         return asked, readers
 
-    def explain(self, checked: CheckedExplain) -> pa.Table:
-        """Returns the plan in the requested form."""
+    def explain(self, checked: CheckedExplain, first: Sequence[str] = ()) -> pa.Table:
+        """Returns the plan in the requested form, with lines before it."""
         way = self.way_of(checked.inner.statement)
         planned = Planned.of(checked.inner)
-        return self.explained_table(checked.statement, planned, self.plan_lines(planned, way))
+        return self.explained_table(checked.statement, planned, [*first, *self.plan_lines(planned, way)])
 
     def explained_table(
         self, explain: Explain, planned: Planned, lines: Sequence[str], steps: Iterable[Step] | None = None
@@ -260,7 +273,8 @@ class Descriptions:
         """Returns the plan of a statement in words; ``way`` is that of the cached plan that runs it, if any."""
         ways = self.evaluator if way is None else _Cached(way)
         asked, readers = self._asked(planned.checked)
-        return explain_plan(planned, ways, asked, readers, engine=self.engine)
+        durable = self.store.journal.durable
+        return explain_plan(planned, ways, asked, readers, engine=self.engine, durable=durable)
 
     def way_of(self, statement: Statement) -> Way | None:
         """Returns which engine runs a statement that has a plan: the one that App.sql uses for its text."""
@@ -270,8 +284,17 @@ class Descriptions:
     def _text_of(self, name: str) -> str:
         for entry in self.saved.entries.values():
             if entry.kind not in ("query", "index") and entry.name.lower() == name.lower():
-                return entry.text
+                return _declared_now(entry) if isinstance(entry, SavedRelation) else entry.text
         raise self.catalog.unknown(name)
+
+
+def _declared_now(entry: SavedRelation) -> str:
+    """Returns the text of a statement; that of a table whose columns or name have changed as it would be now."""
+    if entry.kind != "table" or not (entry.changed or entry.first_name):
+        return entry.text
+    return (
+        f"CREATE TABLE {print_name(entry.name)} {declaration_of(entry.schema, {})}{after_columns(entry.text)}"
+    )
 
 
 def _declines(plan: Plan, values: Sequence[Any]) -> bool:

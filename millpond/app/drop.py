@@ -7,7 +7,7 @@ undone in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -32,6 +32,7 @@ from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.errortables import error_table
 from millpond.sql.printer import print_name
 from millpond.sql.reads import names_read
+from millpond.store.done_marks import in_database, marks_of, with_notes
 from millpond.store.dropped_tables import DroppedTables
 from millpond.store.query_states import DROPPED, QUERY_STATE, QueryStates, entry
 from millpond.store.store import Store
@@ -75,6 +76,13 @@ class Removals:
             )
         removal = _Removal(self)
         removal.add(relation)
+        removal.go()
+
+    def drop_all(self, relations: Iterable[Relation]) -> None:
+        """Drops streams, tables and views together, with what fills and uses them."""
+        removal = _Removal(self)
+        for relation in relations:
+            removal.add(relation)
         removal.go()
 
     def drop_query(self, name: str, *, if_exists: bool, place: Place | None) -> None:
@@ -176,15 +184,20 @@ class _Removal:
         self._marks.append(entry(query, DROPPED))
 
     def go(self, *, failed: bool = False) -> None:
-        """Drops all of it. If a database with rows of it does not respond, this raises and everything is as before; it
-        does not raise if the drop follows a ``failed`` statement.
+        """Drops all of it. If a database with rows of it does not respond, or rows that wait in a sink cannot be
+        written, this raises and everything is as before; it does not raise if the drop follows a ``failed`` statement.
         """
         of = self._of
         outside = [n for n in self._tables() if (t := of.store.table(n)) is not None and t.database]
         for name in outside if not failed else ():
             of.store.backend(name).snapshot()
+        for query in self._queries if not failed else ():
+            of.runner.make_visible(query)
+        marks = self._marks_of_statements()
+        for name, found in marks.items() if not failed else ():
+            run_again(of.store, name, found)
         faults.reach("drop gathered")
-        revision = self._revision(outside)
+        revision = self._revision(outside, marks)
         if revision is not None:
             of.store.journal.revise(revision)
         safely(lambda: faults.reach("drop journalled"))
@@ -230,7 +243,7 @@ class _Removal:
                 )
         return found
 
-    def _revision(self, outside: list[str]) -> Revision | None:
+    def _revision(self, outside: list[str], marks: Mapping[str, list[str]]) -> Revision | None:
         """Returns what the journal has to forget; None if it contains nothing of it."""
         of, names = self._of, set(self._queries)
         kept = {e.id: e for e in of.saved.entries.values()}
@@ -244,9 +257,20 @@ class _Removal:
         parts = [part for part, query in of.runner.parts.items() if query in names]
         positions = [p for p in {*parts, *names} if of.store.journal.position(p) is not None]
         put = self._marks + self._leaving(outside)
-        if not (drop or tables or streams or positions or put):
+        if not (drop or tables or streams or positions or put or marks):
             return None
-        return Revision(put, drop, tables, streams, positions)
+        noted = [stored for name, found in marks.items() for stored in with_notes(found, name)]
+        return Revision(put, drop, tables, streams, positions, undone=[*self._alters(), *noted])
+
+    def _marks_of_statements(self) -> dict[str, list[str]]:
+        """Returns the marks of the statements of the file that changed rows: they run again as ALTER TABLE does."""
+        journal = self._of.store.journal
+        return {r.name: found for r in self._relations.values() if (found := marks_of(journal, r.name))}
+
+    def _alters(self) -> list[str]:
+        """Returns the statements of the file that changed the tables: they run again if it creates them again."""
+        entries = (self._of.saved.relation(own(r)) for r in self._relations.values())
+        return [done for e in entries if e is not None for done in (*e.altered_by, *e.pending_by)]
 
     def _end_query(self, query: str) -> None:
         of = self._of
@@ -296,6 +320,13 @@ class _Removal:
         else:
             saved = of.saved.get(own(relation))
             release_kept(saved, relation.kind, relation.name, of.identity, of.mask)
+
+
+def run_again(store: Store, name: str, marks: Iterable[str]) -> None:
+    """Lets the database of a table, if it has one, forget that statements have run; the journal still knows it."""
+    for position in in_database(marks):
+        store.fills(position.pipeline, name)
+        store.forget(position.pipeline)
 
 
 def uses(plan: PipelinePlan, relation: Relation) -> bool:

@@ -12,6 +12,7 @@ from millpond.loading.followers import Followers, Mask, OverSources
 from millpond.loading.progress import Load
 from millpond.query.stats import Health
 from millpond.retry import Issues
+from millpond.sql.catalog import Relation
 from millpond.sql.errortables import error_table
 from millpond.store.store import Store
 from millpond.streaming.runner import Runner
@@ -109,7 +110,10 @@ class TableHealth:
         """Returns how far a table is behind its outside source: rows by partition, as far as the source reports them,
         rows that were lost before they were read, and retries.
         """
-        pipelines = [p for p in self._writers(table) if p.plan.batch.stream.relation.uri is not None]
+        pipelines = [p for p in self._writers(table) if _may_lose(p.plan.batch.stream.relation)]
+        view = next((v for v in self._views if v.plan.target.name.lower() == table.lower()), None)
+        if view is not None:
+            return {"state_entries": view.by_changes.size, "state_bytes": view.by_changes.bytes}
         if not pipelines:
             return self._loaded(table)
         lag: dict[str, int] = {}
@@ -137,6 +141,11 @@ class TableHealth:
                 if issues := str(sum((s.issues for s in sources), Issues())):
                     found |= {"issues": issues}
         return found | ({"bad_records": len(errors)} if load is not None and errors is not None else {})
+
+
+def _may_lose(stream: Relation) -> bool:
+    """Returns whether a stream may have lost rows before they were read."""
+    return stream.uri is not None or stream.retention is not None
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -8,9 +8,10 @@ from millpond import faults
 from millpond.app.saved import SavedStatements
 from millpond.errors import NotSupported
 from millpond.sql import statements as st
-from millpond.sql.catalog import Catalog, Index
+from millpond.sql.catalog import Catalog, Index, Relation
 from millpond.sql.checked_commands import CheckedIndex
 from millpond.sql.identity import identity
+from millpond.sql.parse import parse
 from millpond.store.catalog import SavedIndex
 from millpond.store.store import Store
 from millpond.store.undo import Undo, safely
@@ -45,6 +46,14 @@ class Indexes:
         assert table is not None
         columns = tuple(c.name for name in statement.columns if (c := table.schema.find(name)) is not None)
         self._open(Index(statement.name, table.name, columns))
+
+    def table_of(self, entry: SavedIndex) -> Relation | None:
+        """Returns the table of a saved index, if it is there with the columns of the index."""
+        statement = parse(entry.text).require()[0]
+        assert isinstance(statement, st.CreateIndex)
+        table = self._catalog.find(statement.table)
+        there = table is not None and all(table.schema.find(name) is not None for name in statement.columns)
+        return table if there else None
 
     def drop(self, index: Index) -> None:
         if self._saved.get(f"{KIND}:{index.name}") is not None:

@@ -79,8 +79,8 @@ class Launcher:
         instead.
         """
         target = checked.changes
-        if target.kind == "sink" and self.connectors.stands_in(target.name):
-            self.emitted.open(query, checked.resolved.schema.arrow())
+        if target.kind == "sink" and self.connectors.stands_in:
+            self.emitted.open(query, target.schema.arrow())
             return Target("emit", query)
         return target_of(target, checked.sink_options if isinstance(checked, CheckedInsert) else None)
 

@@ -10,6 +10,7 @@ from millpond.app.describe import Descriptions
 from millpond.app.finite_queries import Answers
 from millpond.app.handlers import Handler, Handlers, WithTypes, handle
 from millpond.app.launch import Launcher
+from millpond.app.replace import Replacements
 from millpond.app.text_run import TextRun
 from millpond.plan.pipeline import plan_pipeline
 from millpond.plan.plans import Target
@@ -35,6 +36,7 @@ class Reads:
     descriptions: Descriptions
     analysis: Analysis
     with_types: WithTypes
+    replacements: Replacements
     run: Handler
 
     @property
@@ -75,5 +77,5 @@ class Reads:
 
     def explain(self, checked: CheckedExplain, undo: Undo) -> Result:
         if not checked.statement.analyze:
-            return Result(self.descriptions.explain(checked))
+            return Result(self.descriptions.explain(checked, self.replacements.explain(checked.inner)))
         return Result(self.analysis.analyze(checked, lambda inner: self.run(inner, undo)))

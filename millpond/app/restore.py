@@ -10,12 +10,16 @@ from millpond.app.declarations import Declarations
 from millpond.app.handlers import WithTypes
 from millpond.app.indexes import Indexes
 from millpond.app.launch import Launcher
+from millpond.app.pending_changes import open_pending
 from millpond.app.saved import SavedStatements
 from millpond.app.schema_drift import SchemaDrift
 from millpond.app.script import Checks
 from millpond.app.secrets import Secrets
+from millpond.app.shadow import BUILDING, remove_unfinished
+from millpond.changelog import CHANGES
 from millpond.connectors.source import ticks
 from millpond.errors import Error, SourceError
+from millpond.journal.revision import Revision
 from millpond.loading.capture_streams import CapturedStreams
 from millpond.loading.discovered_columns import COLUMNS, KeptColumns, take_doubles
 from millpond.loading.followers import Followers, News
@@ -32,6 +36,7 @@ from millpond.sql.catalog import Catalog
 from millpond.sql.checked import CheckedCapture, CheckedStream, CheckedWrite
 from millpond.sql.parse import parse
 from millpond.store.catalog import Saved, SavedIndex, SavedQuery, SavedRelation, options_of, relation_of
+from millpond.store.changelogs import CHANGELOG
 from millpond.store.dropped_tables import LEAVING, DroppedTables
 from millpond.store.query_states import QUERY_STATE, QueryStates
 from millpond.store.store import Store
@@ -72,8 +77,10 @@ class Restorer:
     with_types: WithTypes
     read_only: bool
 
-    def restore(self) -> None:
-        """Restores the content of the state directory: first relations, then what fills them."""
+    def open(self, *, hiding: bool = False) -> None:
+        """Opens what the state directory contains, so that tables can be read; nothing runs yet. With ``hiding``, what
+        an upgrade drops is left closed.
+        """
         for raw in self.store.journal.entries():
             if raw.kind == QUERY_STATE:
                 self.query_states.restore(raw.name, raw.data["state"])
@@ -84,24 +91,77 @@ class Restorer:
             if raw.kind == LEAVING:
                 self.dropped_tables.restore(raw)
                 continue
-            if raw.kind == IDENTITY:
+            if raw.kind == CHANGELOG:
+                self.store.changelogs.restore(raw)
+                continue
+            if raw.kind in (IDENTITY, BUILDING):
                 continue
             entry = Saved.of(raw)
-            self.saved.restore(entry)
-            if isinstance(entry, SavedIndex):
-                self.indexes.restore(parse(entry.text).require()[0])
-            elif isinstance(entry, SavedRelation):
-                parsed = parse(entry.text)
-                self.declarations.open(relation_of(entry, parsed), options_of(entry, parsed))
+            if hiding and entry.dropping:
+                self.saved.hidden[entry.id] = entry
+            else:
+                self._open_saved(entry)
+
+    def reveal(self) -> None:
+        """Opens what is hidden and continues what fills it, so that all of it can be dropped."""
+        hidden = list(self.saved.hidden.values())
+        self.saved.hidden.clear()
+        for entry in hidden:
+            # A statement of the file may have dropped the table of an index.
+            if isinstance(entry, SavedIndex) and self.indexes.table_of(entry) is None:
+                self.store.journal.drop_entry(entry.kind, entry.name)
+            else:
+                self._open_saved(entry)
+        with self.connectors.hasty():
+            for entry in hidden:
+                if isinstance(entry, SavedRelation | SavedQuery):
+                    self.resume(entry)
+
+    def _open_saved(self, entry: Saved) -> None:
+        self.saved.restore(entry)
+        if isinstance(entry, SavedIndex):
+            self.indexes.restore(parse(entry.text).require()[0])
+        elif isinstance(entry, SavedRelation):
+            self._open(entry)
+
+    def restore(self) -> None:
+        """Continues what fills the relations that are open."""
         if self.read_only:
             return
+        remove_unfinished(self.store.journal)
         self.dropped_tables.finish()
+        self._end_unread()
         with self.connectors.hasty():
             for known in list(self.saved.entries.values()):
                 if isinstance(known, SavedRelation | SavedQuery):
-                    self._resume(known)
+                    self.resume(known)
 
-    def _resume(self, entry: SavedRelation | SavedQuery) -> None:
+    def _end_unread(self) -> None:
+        """Removes changelogs whose statements a kill left neither declared nor dropped."""
+        entries = (*self.saved.entries.values(), *self.saved.hidden.values())
+        names = {e.id if isinstance(e, SavedRelation) else e.name.lower() for e in entries}
+        for stream in self.store.changelogs:
+            if stream.removesuffix(CHANGES) not in names:
+                self.store.changelogs.end(stream)
+
+    def _open(self, entry: SavedRelation) -> None:
+        parsed = parse(entry.text)
+
+        def opened(as_it_was: SavedRelation) -> Store:
+            relation, options = relation_of(as_it_was, parsed), options_of(as_it_was, parsed)
+            adapt = as_it_was.altered.adapt if as_it_was.altered.changes else None
+            self.declarations.open(relation, options, adapt)
+            return self.store
+
+        if entry.pending is None:
+            opened(entry)
+            return
+        made, done = open_pending(entry, opened, read_only=self.read_only)
+        self.saved.restore(made)
+        if not self.read_only:
+            self.store.journal.revise(Revision([made.entry()], done=done))
+
+    def resume(self, entry: SavedRelation | SavedQuery) -> None:
         """Continues a restored statement: an interrupted load, or a pipeline. One that cannot stays as it was."""
         try:
             self.go_on(entry)
@@ -127,7 +187,7 @@ class Restorer:
             if not self.lock.acquire(timeout=0.2):
                 return
             try:
-                self._resume(entry)
+                self.resume(entry)
             finally:
                 self.lock.release()
 

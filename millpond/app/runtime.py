@@ -22,6 +22,7 @@ from millpond.app.table_handles import TableHandles
 from millpond.app.tail import Tails
 from millpond.app.text_run import TextRun
 from millpond.app.texts import OnAnswer, Texts
+from millpond.app.upgrades import Upgrades
 from millpond.clock import Clock
 from millpond.engine_rule import Engine
 from millpond.journal.journal import Journal
@@ -42,6 +43,7 @@ from millpond.sql.catalog import Catalog
 from millpond.sql.reserved_names import is_own
 from millpond.sql.userfunctions import UserFunction
 from millpond.store.compaction import Compactor
+from millpond.store.old_rows import OldRows
 from millpond.store.query_states import QueryStates
 from millpond.store.row_edits import RowEdits
 from millpond.store.store import Store
@@ -84,6 +86,7 @@ class Runtime:
     store: Store
     edits: RowEdits
     compactor: Compactor
+    old_rows: OldRows
     catalog: Catalog
     saved: SavedStatements
     connectors: Connectors
@@ -111,6 +114,7 @@ class Runtime:
     publications: Publications
     descriptions: Descriptions
     restorer: Restorer
+    upgrades: Upgrades
     secrets: Secrets
 
     def table(self, name: str) -> Table:
@@ -132,6 +136,7 @@ class Runtime:
         self.runner.starter.begin()
         self.loader.wait()
         self.runner.starter.start_new()
+        self.upgrades.rebuilds.begin()
 
     def ready(self) -> Readiness:
         """Returns whether every table is loaded and every query runs."""
@@ -151,16 +156,28 @@ class Runtime:
         """Waits until everything that the sources held when it was called has taken effect."""
         self.lifetime.check_open()
         deadline = time.monotonic() + timeout
-        retried = -1
+        self.upgrades.rebuilds.wait(timeout)
+        retried, ends = -1, None
         self.followers.drain(timeout)
-        while retried != (retried := self.runner.retry()):
+        # What views commit goes to changelogs, which statements read.
+        while (retried, ends) != (now := (self.runner.retry(), self.store.changelogs.ends)):
+            retried, ends = now
             self.runner.drain(max(0.0, deadline - time.monotonic()))
+            self.views.drain(max(0.0, deadline - time.monotonic()))
+        if self.old_rows.by_hand and self.old_rows.remove():
             self.views.drain(max(0.0, deadline - time.monotonic()))
         self.journal.sync()
 
     def close(self) -> None:
         """Lets current batches finish, and stops."""
+        self.close_parts()
+        forget(self.functions)
+        self.state.close()
+
+    def close_parts(self) -> None:
+        """Stops everything; the state directory stays locked."""
         self.lifetime.closed = True
+        self.upgrades.rebuilds.end()
         self.loader.close()
         self.followers.close()
         self.runner.close()
@@ -168,10 +185,9 @@ class Runtime:
         self.connectors.close()
         self.publications.close()
         self.evaluator.close()
-        forget(self.functions)
+        self.old_rows.end()
         self.compactor.end()
         self.store.close()
-        self.state.close()
 
 
 def forget(functions: Mapping[str, UserFunction]) -> None:

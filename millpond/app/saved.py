@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from millpond.journal.journal import Journal
+from millpond.journal.revision import Revision
+from millpond.sql.identity import identity
+from millpond.sql.statements import Statement
 from millpond.store.catalog import Saved, SavedQuery, SavedRelation
 
 
@@ -12,6 +16,10 @@ class SavedStatements:
         self.entries: dict[str, Saved] = {}
         self.unclaimed: dict[str, Saved] = {}
         """Statements of a state directory that the app's file has not named yet."""
+        self.named: list[str] = []
+        """The ids of those that it has named, in this run."""
+        self.hidden: dict[str, Saved] = {}
+        """Statements that an upgrade drops when the file has run: until then they are stored, and nothing sees them."""
 
     def add(self, entry: Saved) -> None:
         self.entries[entry.id] = entry
@@ -20,6 +28,22 @@ class SavedStatements:
         """Adds a statement from the state directory."""
         self.add(entry)
         self.unclaimed[entry.id] = entry
+
+    def renew(self, entry: Saved, statement: Statement, journal: Journal) -> None:
+        """Replaces the text of a saved statement by another one, which means the same."""
+        entry.text, entry.identity = statement.text, identity(statement)
+        if isinstance(entry, SavedRelation):
+            entry.changed, entry.replaced = False, ()
+        journal.put_entry(entry.entry())
+
+    def mark_file(self, journal: Journal) -> None:
+        """Marks those that the file has named as statements of the file."""
+        marked = [e for name in self.named if (e := self.entries.get(name)) is not None and not e.of_file]
+        for entry in marked:
+            entry.of_file = True
+        if marked:
+            journal.revise(Revision([e.entry() for e in marked]))
+        self.named = []
 
     def get(self, name: str) -> Saved | None:
         """Returns the entry of an id, whatever its case."""

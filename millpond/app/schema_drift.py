@@ -11,6 +11,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterable
 
+from millpond.alterations import WidenedColumns
 from millpond.app.handlers import WithTypes
 from millpond.app.saved import SavedStatements
 from millpond.app.script import Checks
@@ -52,7 +53,7 @@ class SchemaDrift:
         checks: Checks,
         with_types: WithTypes,
         mask: Mask,
-        get_table: Callable[[str], object],
+        follow_handle: Callable[[str, str], object],
     ):
         self._catalog = catalog
         self._saved = saved
@@ -66,7 +67,7 @@ class SchemaDrift:
         self._checks = checks
         self._with_types = with_types
         self._mask = mask
-        self._get_table = get_table
+        self._follow_handle = follow_handle
 
     def follow_stream(self, plan: RowsPlan, columns: Schema) -> RowsPlan | None:
         """Returns the plan of a statement whose stream now has these columns; None if it stays as it was."""
@@ -115,16 +116,10 @@ class SchemaDrift:
         if wanted == table.schema:
             return True
         entry = self._saved.relation(f"table:{table.name}")
-        backend = self._store.backend(table.name)
-        fits = all(wanted.find(c.name) == c for c in table.schema) and wanted.key == table.schema.key
-        if (
-            entry is None
-            or not fits
-            or "widen" not in backend.abilities
-            or self._has_other_writers(table.name)
-        ):
+        if entry is None or not self.can_widen(table, checked):
             log.warning('table "%s" stays without the new columns of its source', table.name)
             return False
+        backend = self._store.backend(table.name)
         with self._views.between_rounds():
             with self._store.writing:
                 before = entry.schema, entry.widths
@@ -134,23 +129,34 @@ class SchemaDrift:
                 except BaseException:
                     entry.schema, entry.widths = before
                     raise
-                with self._store.publishing:
-                    backend.widen(wanted)
+                self._store.replace(table.name, backend.alter(WidenedColumns(wanted)))
                 # A waiting writer must find out, when it is its turn, that the table has other columns.
                 self._catalog.add(dataclasses.replace(table, schema=wanted))
-                self._get_table(table.name)  # the object that programs use gets the columns, too
+                self._follow_handle(
+                    table.name, table.name
+                )  # the object that programs use gets the columns, too
+                # A view that changes with the table is replaced before the next commit.
+                for view in self._views.users(table.name):
+                    self.follow_table(view)
             fresh = [c.name for c in wanted if c.name not in table.schema]
             log.info('table "%s" has new columns: %s', table.name, ", ".join(fresh))
-            for view in self._views.users(table.name):
-                try:
-                    self._follow_view(view)
-                except Error as error:
-                    why = self._mask(error.message)
-                    log.warning(
-                        "table %s continues with the columns that it had: %s", view.plan.target.name, why
-                    )
-                    self._views.replace(view, None, view.schema)
         return True
+
+    def can_widen(self, table: Relation, checked: CheckedWrite) -> bool:
+        """Returns whether a table can get the columns that its query has."""
+        wanted = checked.changes.schema
+        fits = all(wanted.find(c.name) == c for c in table.schema) and wanted.key == table.schema.key
+        able = "widen" in self._store.backend(table.name).abilities
+        return wanted == table.schema or (fits and able and not self._has_other_writers(table.name))
+
+    def follow_table(self, view: LiveView) -> None:
+        """Lets a view find the columns that a table over which it stands has now. Called between rounds."""
+        try:
+            self._follow_view(view)
+        except Error as error:
+            why = self._mask(error.message)
+            log.warning("table %s continues with the columns that it had: %s", view.plan.target.name, why)
+            self._views.replace(view, None, view.schema)
 
     def _has_other_writers(self, table: str) -> bool:
         """Returns whether several running statements change the table: their rows have the current columns."""

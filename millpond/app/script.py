@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from millpond.errors import CheckFailed, Error, Place, StateForeign
+from millpond.app.claims import claim
+from millpond.app.file_drops import passed_over
+from millpond.errors import CheckFailed, Error, Place
 from millpond.plan.connectors import Connectors, narrow
 from millpond.sql import statements as st
 from millpond.sql.blocks import Blocks, grouped
 from millpond.sql.catalog import Catalog, CatalogVersion
 from millpond.sql.check import Checker
 from millpond.sql.checked import Checked, CheckedExplain, CheckedSelect, CheckedTransaction
-from millpond.sql.identity import identity
-from millpond.sql.parse import parse
-from millpond.sql.printer import print_name
 from millpond.sql.userfunctions import UserFunction
 from millpond.store.catalog import Saved, SavedQuery, SavedRelation
 from millpond.types import Schema
 
 Locate = Callable[[int, int], Place]
+StreamOptions = Mapping[str, Mapping[str, Any]]
+"""The values of the options of streams, by their names in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Contains a statement to run, or one that the restored state already contains."""
+    """Contains a statement to run, or one that the restored state already contains; or one that ``ran`` before a
+    restart, with those that follow it in its block. ``anew`` is the text that takes the place of the one in the state.
+    """
 
     checked: Checked | None
     claimed: Saved | None = None
+    anew: st.Statement | None = None
+    ran: st.Statement | None = None
 
 
 class Checks:
@@ -53,15 +58,11 @@ class Checks:
         catalog: Catalog | None = None,
         connectors: Connectors | None = None,
         kept: Schema | None = None,
+        streams: StreamOptions | None = None,
     ) -> Checked:
         """Returns the checked statement; raises its errors."""
-        checker = Checker(
-            self._catalog.copy() if catalog is None else catalog,
-            self._connectors if connectors is None else connectors,
-            locate=locate,
-            functions=self._functions,
-            streams=self._options,
-            kept=kept,
+        checker = self.checker(
+            self._catalog.copy() if catalog is None else catalog, locate, connectors, kept, streams
         )
         checked = checker.check(statement)
         if checked is None:
@@ -69,23 +70,46 @@ class Checks:
         assert checked is not None
         return checked
 
+    def checker(
+        self,
+        catalog: Catalog,
+        locate: Locate,
+        connectors: Connectors | None = None,
+        kept: Schema | None = None,
+        streams: StreamOptions | None = None,
+    ) -> Checker:
+        """Returns a checker that declares names in this catalog. ``streams`` are the options of the streams in it, by
+        default those of the app.
+        """
+        return Checker(
+            catalog,
+            self._connectors if connectors is None else connectors,
+            locate=locate,
+            functions=self._functions,
+            streams=self._options if streams is None else streams,
+            kept=kept,
+        )
+
     def kept(
         self,
         entry: SavedRelation | SavedQuery,
         statement: st.Statement,
         locate: Locate,
         widths: Mapping[str, int],
+        catalog: Catalog | None = None,
+        streams: StreamOptions | None = None,
     ) -> Checked:
         """Checks a saved statement again together with all others. ``widths`` says how many of the discovered columns
-        of each stream it knows; without an entry it gets all current ones.
+        of each stream it knows; without an entry it gets all current ones. ``catalog`` and ``streams`` are by default
+        those of the app.
         """
-        catalog = self._catalog.copy()
+        catalog = (self._catalog if catalog is None else catalog).copy()
         known = catalog.find(entry.name) if entry.kind == "table" else None
         if isinstance(entry, SavedRelation):
             catalog.remove(entry.name)
         catalog.add(*(narrow(relation, widths) for relation in catalog))
         kept = known.schema if known is not None else None
-        return self.one(statement, locate, catalog, self._connectors.narrowed(widths), kept)
+        return self.one(statement, locate, catalog, self._connectors.narrowed(widths), kept, streams)
 
     def text(
         self,
@@ -98,11 +122,15 @@ class Checks:
         counts: Mapping[str, int],
         in_block: bool = False,
         version: CatalogVersion | None = None,
+        ran: Callable[[st.Statement], bool] = lambda _: False,
+        in_file: bool = False,
     ) -> list[Step]:
         """Checks all statements of a text; raises the error, or CheckFailed with all of them.
 
         ``unclaimed`` are the statements of the state directory that the file has not named. ``in_block`` says that they
-        are part of a transaction. ``version`` is the version of the catalog, by default the current one.
+        are part of a transaction. ``version`` is the version of the catalog, by default the current one. ``ran`` says
+        which statements ran before a restart: they are not checked, since tables may have changed after them. With
+        ``in_file`` the same holds for those that a DROP of the file has undone.
         """
         checker = Checker(
             self._catalog.copy() if version is None else Catalog(version),
@@ -117,15 +145,24 @@ class Checks:
         left = dict(unclaimed)
         steps: list[Step] = []
         blocks = Blocks(in_block)
-        for statement in grouped(statements) if not in_block else statements:
+        every = grouped(statements) if not in_block else statements
+        past = passed_over(every, unclaimed.values()) if in_file else frozenset()
+        for number, statement in enumerate(every):
+            if number in past:
+                ran(statement)
+                steps.append(Step(None, ran=statement))
+                continue
             try:
-                claimed = _claim(statement, left)
+                found = claim(statement, left, lambda s: self.anew(s, locate))
             except Error as error:
                 checker.errors.append(error)
                 continue
-            if claimed is not None:
-                left.pop(claimed.id)
-                steps.append(Step(None, claimed))
+            if found is not None:
+                left.pop(found.entry.id)
+                steps.append(Step(None, found.entry, statement if found.anew else None))
+                continue
+            if ran(statement):
+                steps.append(Step(None, ran=statement))
                 continue
             checked = checker.check(statement)
             checker.errors.extend(blocks.check(statement, checked))
@@ -133,10 +170,15 @@ class Checks:
                 members = checked.members if isinstance(checked, CheckedTransaction) else (checked,)
                 steps += [Step(c) for c in members]
         checker.errors.extend(blocks.finish())
-        checker.errors.extend(_changed_queries(steps, left))
         if checker.errors:
             raise_all(checker.errors)
         return steps
+
+    def anew(self, statement: st.Statement, locate: Locate) -> Checked:
+        """Checks a statement as if what it declares did not exist."""
+        catalog = self._catalog.copy()
+        catalog.remove(str(getattr(statement, "name", "")))
+        return self.one(statement, locate, catalog)
 
 
 def is_passing(checked: Checked) -> bool:
@@ -145,53 +187,7 @@ def is_passing(checked: Checked) -> bool:
     return plain and not checked.running and not checked.live
 
 
-def targets_of(statement: st.Statement) -> set[str]:
-    """Returns what a statement, or each of a block, changes."""
-    inner = statement.statements if isinstance(statement, st.Block) else (statement,)
-    return {s.target.lower() for s in inner if isinstance(s, st.WRITES)}
-
-
-def _changed_queries(steps: Sequence[Step], unclaimed: dict[str, Saved]) -> Iterator[Error]:
-    """Finds a query into a table that another query of the state filled: its rows would be inserted a second time."""
-    left = {
-        name
-        for e in unclaimed.values()
-        if isinstance(e, SavedQuery)
-        for name in targets_of(grouped(parse(e.text).require())[0])
-    }
-    for step in steps:
-        s = step.checked.statement if step.checked is not None and step.checked.running else None
-        for name in sorted(targets_of(s) & left) if s is not None else ():
-            yield StateForeign(
-                f'the query that changes "{name}" was another one when the state directory was created',
-                hint=f"start with the old text, DROP TABLE {print_name(name)} CASCADE, then start with the new one; "
-                "or name another state directory",
-                place=s.place if s is not None else None,
-            )
-
-
 def raise_all(errors: Sequence[Error]) -> None:
     if len(errors) == 1:
         raise errors[0]
     raise CheckFailed(sorted(errors, key=lambda e: (e.line or 0, e.column or 0)))
-
-
-def _claim(statement: st.Statement, unclaimed: dict[str, Saved]) -> Saved | None:
-    """Returns the restored entry of a statement; a different statement of the same name is an error."""
-    if isinstance(statement, (*st.WRITES, st.Block)):
-        same = identity(statement)
-        return next((e for e in unclaimed.values() if isinstance(e, SavedQuery) and e.identity == same), None)
-    if not isinstance(statement, st.CreateStream | st.CreateTable | st.CreateView | st.CreateIndex):
-        return None
-    kinds = ("index",) if isinstance(statement, st.CreateIndex) else ("stream", "table", "view")
-    name = statement.name.lower()
-    entry = next((e for e in unclaimed.values() if e.kind in kinds and e.name.lower() == name), None)
-    if entry is None:
-        return None
-    if entry.identity == identity(statement) or statement.if_not_exists:
-        return entry
-    raise StateForeign(
-        f'"{statement.name}" was declared differently when the state directory was created',
-        hint=f"drop it first (DROP {entry.kind.upper()} {print_name(entry.name)}), or name another state directory",
-        place=statement.place,
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from millpond.app.alters import Alters
 from millpond.app.analyze import Analysis
 from millpond.app.controls import Controls
 from millpond.app.creates import Creates
@@ -16,8 +17,10 @@ from millpond.app.indexes import Indexes
 from millpond.app.launch import Launcher
 from millpond.app.queries import Queries
 from millpond.app.reads import Reads
+from millpond.app.replace import Replacements
 from millpond.app.spark import Spark
 from millpond.app.text_run import TextRun
+from millpond.app.upgrades import Upgrades
 from millpond.app.writes import Writes
 from millpond.loading.capture_streams import CapturedStreams
 from millpond.loading.inputs import Inputs
@@ -45,6 +48,9 @@ def make_executor(
     table_loads: TableLoads,
     loader: Loader,
     indexes: Indexes,
+    alters: Alters,
+    upgrades: Upgrades,
+    replacements: Replacements,
     answers: Answers,
     store: Store,
     evaluator: Evaluator,
@@ -70,6 +76,8 @@ def make_executor(
         loader,
         indexes,
         spark.with_types,
+        evaluator,
+        replacements,
     )
     writes = Writes(
         text=text,
@@ -94,7 +102,9 @@ def make_executor(
         descriptions=descriptions,
         analysis=analysis,
         with_types=spark.with_types,
+        replacements=replacements,
         run=executor.run,
     )
-    executor.add(creates.handlers, writes.handlers, controls.handlers, reads.handlers)
+    kinds = (creates, alters, upgrades, writes, controls, reads)
+    executor.add(*(kind.handlers for kind in kinds))
     return executor

@@ -49,8 +49,17 @@ class TableHandles:
             if known is None or known.backend is not backend:
                 known = self._known[relation.name] = self._made(relation, backend)
             elif not known.stands_for(relation, backend):
-                known.widen(relation)  # the object that programs use gets the new columns, too
+                known.reshape(relation, backend, self._home(relation))
             return known
+
+    def follow(self, before: str, after: str) -> None:
+        """Gives the object that programs use the columns, rows and name that the table has now."""
+        with self._lock:
+            known = self._known.pop(before, None)
+            if known is not None:
+                relation, backend = self._found(after)
+                known.reshape(relation, backend, self._home(relation))
+                self._known[after] = known
 
     def _found(self, name: str) -> tuple[Relation, Backend]:
         backend = self._store.table(name)
@@ -60,7 +69,9 @@ class TableHandles:
         return relation, backend
 
     def _made(self, relation: Relation, backend: Backend) -> Table:
+        return Table.of(relation, backend, self._evaluator, self._home(relation))
+
+    def _home(self, relation: Relation) -> AppHome:
         kind = ViewHome if relation.live else AppHome
         health = self._health
-        home = kind(self._store, self._edits, relation.name, health.of, health.followed, self._begin)
-        return Table.of(relation, backend, self._evaluator, home)
+        return kind(self._store, self._edits, relation.name, health.of, health.followed, self._begin)

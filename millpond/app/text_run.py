@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import TypeVar
 
 from millpond.changes import Changes
@@ -11,6 +12,7 @@ from millpond.dml.mutate import Outdated
 from millpond.query.transaction import Transaction
 from millpond.sql import statements as st
 from millpond.sql.identity import identity
+from millpond.store.done_marks import changes, note
 from millpond.store.snapshot import StoreSnapshot
 from millpond.store.store import Store
 from millpond.store.undo import Undo
@@ -83,15 +85,55 @@ class TextRun:
             self.count(statement)
         return done
 
-    def done_by(self, statement: st.Statement) -> tuple[str, ...]:
+    def ran_before(self, *, from_start: bool = False) -> Callable[[st.Statement], bool]:
+        """Returns a function that says of each statement of the file, in order, whether it ran before a restart; with
+        ``from_start`` of those of a file of which none has run since.
+        """
+        counts = {} if from_start else dict(self.counts)
+
+        def ran(statement: st.Statement) -> bool:
+            if isinstance(statement, st.Block):
+                found = [ran(one) for one in statement.statements]
+                return bool(found) and all(found)
+            if not isinstance(statement, (*st.WRITES, st.Truncate, st.AlterTable)):
+                return False
+            key = identity(statement)
+            number = counts.get(key, 0)
+            counts[key] = number + 1
+            return self._store.journal.done(f"{key}:{number}")
+
+        return ran
+
+    def left_out(self, statements: Sequence[st.Statement]) -> dict[str, list[str]]:
+        """Returns the marks of the statements that ran and are not among these, which are those of a whole file, by
+        the names of what they have changed.
+        """
+        every = [one for s in statements for one in (s.statements if isinstance(s, st.Block) else (s,))]
+        every = [s.statement if isinstance(s, st.Explain) else s for s in every]
+        numbers: dict[str, Iterator[int]] = {}
+        kept = {f"{key}:{next(numbers.setdefault(key, count()))}" for key in map(identity, every)}
+        found: dict[str, list[str]] = {}
+        for mark, name in changes(self._store.journal):
+            if mark not in kept:
+                found.setdefault(name, []).append(mark)
+        return found
+
+    def pass_over(self, statement: st.Statement) -> None:
+        """Counts a statement that ran before a restart, or those of a block."""
+        for one in statement.statements if isinstance(statement, st.Block) else (statement,):
+            self.count(one)
+
+    def done_by(self, statement: st.Statement, into: str | None = None) -> tuple[str, ...]:
         """Returns what the commit of a statement records, so that a restart does not run it again; nothing if a restart
-        loses its changes.
+        loses its changes. ``into`` is the table or stream that it changes: if that is dropped, it runs again.
         """
         if not self.in_file:
             return ()
         number = self.count(statement)
         target = str(getattr(statement, "target", None) or getattr(statement, "name", ""))
-        return (number,) if self._store.keeps(target) else ()
+        if not self._store.keeps(target):
+            return ()
+        return (number,) if into is None else (number, note(number, into))
 
     # what they see and change
 
@@ -106,7 +148,7 @@ class TextRun:
         find: Callable[[StoreSnapshot], tuple[Mapping[str, Changes], T]],
     ) -> T:
         """Commits the changes of a statement, or, inside BEGIN … COMMIT, collects them for the end of the block."""
-        done = self.done_by(statement)
+        done = self.done_by(statement, into)
         if self.transaction is None:
             try:
                 return self._store.write(find, done=done, into=(into,))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -22,7 +20,7 @@ from millpond.app.secrets import Secrets
 from millpond.app.select import Selects
 from millpond.app.text_run import TextRun
 from millpond.dml.mutate import Outdated
-from millpond.errors import Error, StateForeign
+from millpond.errors import Error
 from millpond.loading.discovered_columns import KeptColumns
 from millpond.loading.loader import Loader
 from millpond.plan.connectors import Connectors
@@ -32,15 +30,14 @@ from millpond.query.transaction import Transaction
 from millpond.sql import statements as st
 from millpond.sql.bind import Binder, Params
 from millpond.sql.checked import Checked
+from millpond.sql.checked_commands import CheckedIndex
 from millpond.sql.limits import OWN
 from millpond.sql.parse import parse
 from millpond.sql.statement_text import point_at_word
 from millpond.sql.text import Script
-from millpond.store.catalog import SavedQuery
 from millpond.streaming.emitted import Emitted
 from millpond.streaming.starter import Starter
 
-log = logging.getLogger("millpond")
 OnAnswer = Callable[[str, Result], None]
 """Receives the results of the statements of the file, with their texts."""
 _TRIES, _PAUSE = 100, 0.02
@@ -71,7 +68,6 @@ class Texts:
     starter: Starter
     emitted: Emitted
     removals: Removals
-    home: Path
     on_answer: OnAnswer | None
 
     def ask(self, text: str, params: Params, permissions: Permissions | None = None) -> Result:
@@ -129,16 +125,13 @@ class Texts:
         self.secrets.mask_error(error)
 
     def run_file(self, text: str) -> None:
-        """Runs the app's own text; queries of the state directory that it does not contain are dropped."""
+        """Runs the app's own text."""
         self.text.in_file = True
         try:
             self._run(*self._parse(text, None))
         finally:
             self.text.in_file = False
-        for entry in list(self.saved.unclaimed.values()):
-            if isinstance(entry, SavedQuery):
-                log.warning("the query %s is not in the SQL any more; it is dropped", entry.name)
-                self.removals.take_back_query(entry.name)
+        self.saved.mark_file(self.removals.store.journal)
 
     def run_in(self, transaction: Transaction, text: str, params: Params) -> Result:
         """Runs statements as part of a transaction of a program."""
@@ -194,7 +187,6 @@ class Texts:
             while not self.text.in_file and self.text.transaction is None and (late := self._loading(steps)):
                 self.loader.wait(late)
                 steps = self._prepare(statements, script, in_block=in_block)
-            self._check_ours(steps)
             if permissions is not None:
                 permissions.checked([s.checked for s in steps if s.checked is not None])
             for step in steps:
@@ -219,6 +211,8 @@ class Texts:
             counts=self.text.counts,
             in_block=in_block,
             version=None if self.text.transaction is None else self.text.transaction.version,
+            ran=self.text.ran_before() if self.text.in_file else lambda _: False,
+            in_file=self.text.in_file,
         )
 
     def _loading(self, steps: Sequence[Step]) -> set[str]:
@@ -227,18 +221,17 @@ class Texts:
             return set()
         return self.loader.running(name for s in steps if s.checked is not None for name in s.checked.needs)
 
-    def _check_ours(self, steps: Sequence[Step]) -> None:
-        """Raises before anything runs if the state is of an app that shares no statement with this file."""
-        if self.text.in_file and self.saved.unclaimed and not any(s.claimed for s in steps):
-            raise StateForeign(
-                f'the state directory "{self.home}" belongs to another app: none of its statements is in this SQL',
-                hint="use another directory, or the SQL that this one was created with",
-            )
-
     def _step(self, step: Step, script: Script) -> Result:
         if step.claimed is not None:
             self.saved.unclaimed.pop(step.claimed.id, None)
+            if self.text.in_file:
+                self.saved.named.append(step.claimed.id)
+            if step.anew is not None:
+                self.saved.renew(step.claimed, step.anew, self.removals.store.journal)
             return self.emitted.results.get(step.claimed.name) or Result(pa.table({}), count=0)
+        if step.ran is not None:
+            self.text.pass_over(step.ran)
+            return Result(pa.table({}), count=0)
         checked = step.checked
         assert checked is not None
         in_file = self.text.in_file
@@ -252,6 +245,8 @@ class Texts:
             point_at_word(error, checked.statement)
             raise
         has_rows = result.count is None and not isinstance(result, RunningResult)
+        if in_file and isinstance(checked, CheckedIndex):
+            self.saved.named.append(f"index:{checked.index.name.lower()}")
         if in_file and self.on_answer is not None and has_rows:
             self.on_answer(checked.statement.text, result)
         return result

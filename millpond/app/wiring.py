@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from millpond.app.alters import Alters
 from millpond.app.analyze import Analysis
 from millpond.app.declarations import Declarations
 from millpond.app.describe import Descriptions
@@ -19,6 +20,7 @@ from millpond.app.lifetime import Lifetime
 from millpond.app.plans import Planner, text_of
 from millpond.app.published import Publications
 from millpond.app.queries import Queries
+from millpond.app.replace import make_replacements
 from millpond.app.restore import Restorer
 from millpond.app.runtime import Runtime, Settings
 from millpond.app.saved import SavedStatements
@@ -34,6 +36,7 @@ from millpond.app.table_handles import TableHandles
 from millpond.app.tail import Tails
 from millpond.app.text_run import TextRun
 from millpond.app.texts import Texts
+from millpond.app.upgrades import make_upgrades
 from millpond.journal.journal import Journal
 from millpond.journal.state import StateDirectory
 from millpond.loading.capture_streams import CapturedStreams
@@ -59,6 +62,7 @@ from millpond.sql.statements import Statement
 from millpond.sql.userfunctions import UserFunction
 from millpond.store.compaction import Compactor
 from millpond.store.dropped_tables import DroppedTables
+from millpond.store.old_rows import OldRows
 from millpond.store.query_states import QueryStates
 from millpond.store.row_edits import RowEdits
 from millpond.store.store import Store
@@ -99,14 +103,14 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     evaluator = Evaluator(spark.ask, settings.path, clock)
 
     # the commit
-    journal = Journal(state.path, durable=state.durable, read_only=read_only)
+    journal = Journal(state.path, durable=state.durable, read_only=read_only, now=clock.seconds)
     journal.compact_after = settings.compact_after
     store = Store(journal, state, clock)
     edits, compactor, query_states = RowEdits(store), Compactor(store), QueryStates(journal)
+    old_rows = OldRows(store, lambda: catalog.version, clock)
     publications = Publications(store, state.path)
     dropped_tables = DroppedTables(journal, state.path, mask)
-    text = TextRun(store)
-    indexes = Indexes(catalog, store, saved, read_only=read_only)
+    text, indexes = TextRun(store), Indexes(catalog, store, saved, read_only=read_only)
 
     # tables filled from outside
     sources = Sources(connectors, state.path)
@@ -138,18 +142,10 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     # materialized views and running statements
     views = Views(store, evaluator, followers, query_states, mask, sources.open, copy)
     drift = SchemaDrift(
-        catalog,
-        saved,
-        store,
-        connectors,
-        sources.open,
-        columns,
-        views,
+        *(catalog, saved, store, connectors, sources.open, columns, views),
         lambda: [p.plan for p in runner],
-        checks,
-        spark.with_types,
-        mask,
-        lambda name: tables.get(name),
+        *(checks, spark.with_types, mask),
+        lambda before, after: tables.follow(before, after),
     )
     turn = CommitTurn()
     statements = Statements(
@@ -211,6 +207,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         saved=saved,
         text=text,
         with_types=spark.with_types,
+        old_rows=old_rows,
         take_back=removals.take_back,
         read_only=read_only,
     )
@@ -238,6 +235,14 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         read_only=read_only,
     )
 
+    used = (text, catalog, store, saved, checks, spark.with_types, runner, views, drift, tables, publications)
+    alters = Alters(*used, connectors, evaluator, lambda entry: restorer.resume(entry), read_only)
+    building = (lock, lifetime, declarations, launcher, loader, table_loads, loads, followers, sources)
+    replacements = make_replacements(alters, *building)
+
+    asked = (saved, checks, connectors, state.path, spark, evaluator)
+    upgrades = make_upgrades(*asked, text, removals, indexes, secrets, replacements, lock)
+
     # what the app reports about itself
     planner = Planner(checks, catalog, store, evaluator, loader, table, text.in_block, read_only=read_only)
     plans: Plans[Result] = Plans(planner.plan)
@@ -264,12 +269,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         engine=settings.engine,
     )
     analysis = Analysis(
-        descriptions=descriptions,
-        queries=queries,
-        runner=runner,
-        views=views,
-        saved=saved,
-        loads=loads,
+        descriptions=descriptions, queries=queries, runner=runner, views=views, saved=saved, loads=loads
     )
 
     # what runs texts
@@ -284,6 +284,9 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         table_loads=table_loads,
         loader=loader,
         indexes=indexes,
+        alters=alters,
+        upgrades=upgrades,
+        replacements=replacements,
         answers=answers,
         store=store,
         evaluator=evaluator,
@@ -327,7 +330,6 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         starter=runner.starter,
         emitted=emitted,
         removals=removals,
-        home=state.path,
         on_answer=settings.on_answer,
     )
     restorer = Restorer(
@@ -364,6 +366,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         store=store,
         edits=edits,
         compactor=compactor,
+        old_rows=old_rows,
         catalog=catalog,
         saved=saved,
         connectors=connectors,
@@ -391,6 +394,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         publications=publications,
         descriptions=descriptions,
         restorer=restorer,
+        upgrades=upgrades,
         secrets=secrets,
     )
     return runtime

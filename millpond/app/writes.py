@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
+from uuid import uuid4
 
 import pyarrow as pa
 
@@ -12,8 +14,8 @@ from millpond.app.finite_queries import Answers
 from millpond.app.handlers import NOTHING, Handlers, WithTypes, handle
 from millpond.app.launch import Launcher
 from millpond.app.text_run import TextRun
-from millpond.changes import Changes
-from millpond.connectors.sink import find_sink
+from millpond.changes import Changes, Position
+from millpond.connectors.sink import find_sink, settled
 from millpond.dml.mutate import finding, inserting
 from millpond.errors import NotSupported
 from millpond.loading.inputs import Inputs
@@ -26,9 +28,9 @@ from millpond.sql.catalog import Relation
 from millpond.sql.checked import CheckedBlock, CheckedFold, CheckedInsert, CheckedMutation, CheckedValues
 from millpond.store.snapshot import StoreSnapshot
 from millpond.store.store import Store
-from millpond.store.undo import Undo
+from millpond.store.undo import Undo, safely
 from millpond.streaming.emitted import Emitted
-from millpond.streaming.sink_statement import deliver
+from millpond.streaming.sink_statement import deliver, identity
 from millpond.streaming.stages import Spark
 
 
@@ -79,7 +81,9 @@ class Writes:
         target = checked.target
         faults.reach("rows found")
         if target.kind == "stream":
-            self.store.commit(sent={target.name: rows}, done=self.text.done_by(checked.statement))
+            self.store.commit(
+                sent={target.name: rows}, done=self.text.done_by(checked.statement, target.name)
+            )
         else:
             self.text.write(checked.statement, target.name, inserting(target, rows))
         return Result(NOTHING, count=rows.num_rows)
@@ -106,21 +110,31 @@ class Writes:
                 place=checked.statement.place,
             )
         checked = self.with_types(checked)
-        if self.connectors.stands_in(target.name):
+        if self.connectors.stands_in:
             rows, name = self.answers.rows_to_insert(checked), f"insert {len(self.emitted.results) + 1}"
             self.emitted.open(name, rows.schema).add(rows)
             return Result(NOTHING, count=rows.num_rows)
-        sink = find_sink(target.name)(target.name, checked.sink_options, checked.resolved.schema)
+        durable, done = self.store.journal.durable, self.text.done_by(checked.statement)
+        # A statement of the file has one name across restarts; any other is a new one each time, and never continued.
+        known = sha256(done[0].encode()).hexdigest()[:8] if durable and done else None
+        options = settled(checked.sink_options, durable=known is not None)
+        sink = find_sink(target.name)(target.name, options, checked.resolved.schema)
+        name = f"{uuid4().hex}-insert" if known is None else f"{identity(self.store.journal)}-insert-{known}"
         try:
-            sink.open("insert")
-            faults.reach("sink opened once")
-            rows = self.answers.rows_to_insert(checked)
-            if rows.num_rows:
-                deliver(self.spark, sink, rows)
+            count = 0
+            if sink.open(name) is None:
+                faults.reach("sink opened once")
+                rows = self.answers.rows_to_insert(checked)
+                count = rows.num_rows
+                if count or sink.writes_none:
+                    deliver(self.spark, sink, rows, None if known is None else Position(name, "", 0))
+                faults.reach("sink written once")
         finally:
             sink.close()
-        self.store.commit(done=self.text.done_by(checked.statement))
-        return Result(NOTHING, count=rows.num_rows)
+        self.store.commit(done=done)
+        if known is not None:
+            safely(partial(sink.forget, name))
+        return Result(NOTHING, count=count)
 
     def fold(self, checked: CheckedFold, undo: Undo) -> Result:
         return self._run_on(checked, undo)

@@ -9,6 +9,7 @@ import typer
 
 from millpond.cli.reporting import render, render_warning, reporting, say
 from millpond.cli.sqlfile import read_sql
+from millpond.engine_rule import Engine
 
 EXAMPLES = """
 Examples:
@@ -17,12 +18,18 @@ Examples:
 
   millpond check app.sql && millpond run app.sql
 
+  millpond check app.sql --engine process
+
 Exit code: 0 no mistake, 1 mistakes, 2 wrong usage.
 """
 
 
 def check(
     file: Annotated[Path, typer.Argument(help="The SQL file.", metavar="APP.SQL")],
+    engine: Annotated[
+        Engine,
+        typer.Option(help="The engine that the app will run with: auto, spark or process.", metavar="ENGINE"),
+    ] = "auto",
     verbose: Annotated[bool, typer.Option("--verbose", help="Show stack traces.")] = False,
 ) -> None:
     """Finds every mistake in a SQL file: names, types, options. Spark is not started, nothing is run."""
@@ -30,7 +37,7 @@ def check(
         text = read_sql(file)
         from millpond.app.check import check_text
 
-        found = check_text(text)
+        found = check_text(text, engine=engine)
         for warning in found.warnings:
             say(render_warning(warning, str(file)) + "\n")
         if found.errors:

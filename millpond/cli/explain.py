@@ -11,6 +11,7 @@ import typer
 
 from millpond.cli.reporting import render, reporting, say
 from millpond.cli.sqlfile import read_sql
+from millpond.engine_rule import Engine
 
 EXAMPLES = """
 Examples:
@@ -40,6 +41,10 @@ def explain(
             help="In words, as JSON with the graph of the app, or the graph as a picture: for Mermaid, or SVG."
         ),
     ] = Form.text,
+    engine: Annotated[
+        Engine,
+        typer.Option(help="The engine that the app will run with: auto, spark or process.", metavar="ENGINE"),
+    ] = "auto",
     verbose: Annotated[bool, typer.Option("--verbose", help="Show stack traces.")] = False,
 ) -> None:
     """Shows how each statement would run: who evaluates it, what it reads, what it guarantees."""
@@ -49,7 +54,7 @@ def explain(
         from millpond.plan.statement_graph import graph_of
         from millpond.plan.svg import draw_svg
 
-        found = check_text(text)
+        found = check_text(text, engine=engine)
         if found.errors:
             say("\n\n".join(render(error, str(file)) for error in found.errors))
             raise typer.Exit(1)
@@ -60,7 +65,7 @@ def explain(
         if format is Form.svg:
             print(draw_svg(graph))
             return
-        explained = list(explain_text(found))
+        explained = list(explain_text(found, engine))
         if format is Form.json:
             plans = [
                 {

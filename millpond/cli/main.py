@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from millpond.cli import check, demo, explain, jars, query, run, shell, tables, test, top
+from millpond.cli import check, demo, explain, jars, query, run, shell, tables, test, top, upgrade
 from millpond.cli.reporting import say
 
 app = typer.Typer(
@@ -34,6 +34,7 @@ app.command(name="sql", epilog=shell.EXAMPLES)(shell.shell)
 app.command(epilog=tables.EXAMPLES)(tables.tables)
 app.command(epilog=top.EXAMPLES)(top.top)
 app.command(epilog=test.EXAMPLES)(test.test)
+app.command(epilog=upgrade.EXAMPLES)(upgrade.upgrade)
 app.command(epilog=demo.EXAMPLES)(demo.demo)
 app.command(epilog=jars.EXAMPLES)(jars.jars)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from millpond.cli.agreeing import Agreeing
 from millpond.cli.output import Format, Printer
 from millpond.cli.progress import Loading
 from millpond.cli.reporting import INTERRUPTED, Report, reporting
@@ -40,7 +41,7 @@ Examples:
 The rows of queries on streams are printed as they arrive. Queries on tables are answered once, after everything
 that was there at the start has been processed. Ctrl-C or SIGTERM stops the app; with --state it continues where
 it stopped. A row is printed before its position is stored: after kill -9 the last rows may be printed twice, none
-is lost.
+is lost. If the file has changed since, what is stored follows it, as millpond upgrade does.
 
 Exit code: 0 stopped or, with --once, done; 1 an error in the app or no such file; 2 wrong usage;
 130 --once was interrupted.
@@ -88,6 +89,12 @@ def run(
             help="Minimum size of the changes of a table before they are compacted.", metavar="SIZE"
         ),
     ] = "8MB",
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes", help="Do not ask if the file has changed and something is dropped, rebuilt or run again."
+        ),
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show stack traces.")] = False,
 ) -> None:
     """Runs the app of a SQL file and answers `millpond query` meanwhile."""
@@ -98,9 +105,9 @@ def run(
 
         server = Server.of(http, http_allow, http_origin)
         report.mask = Script.of(read_sql(file)).mask
-        Run(file, state, master, store, engine, compact_after, Printer(format), report, server).until_done(
-            once=once
-        )
+        Run(
+            file, state, master, store, engine, compact_after, Printer(format), report, server, yes=yes
+        ).until_done(once=once)
 
 
 @dataclass(frozen=True)
@@ -140,8 +147,11 @@ class Run:
         printer: Printer,
         report: Report,
         server: Server | None = None,
+        *,
+        yes: bool = False,
     ):
         self._server = server
+        self._agree = Agreeing(report, yes=yes)
         self._file = file
         self._state = state
         self._master = master
@@ -221,6 +231,7 @@ class Run:
                     compact_after=self._compact_after,
                     _on_progress=loading.report,
                     _on_status=loading.status,
+                    _on_upgrade=self._agree,
                     _on_emit=self._printer.live,
                     _on_answer=lambda text, result: self._answers.append((text, result)),
                     _defer=True,

@@ -12,6 +12,7 @@
     MessageLog    a log of messages that another system stores for a while
     Keyed         the last message of each key may be the current row
     Captures      changes of rows can be captured by their key
+    Forgets       old rows are removed while others are read (``forgetting``)
     Pins          Spark reads rows from Parquet files of the app (``pinned_files``)
 
 An ability may depend on the options of a source: then a property of the class says whether it is available. The

@@ -13,17 +13,35 @@ from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
+from millpond.changelog import Style
 from millpond.changes import Position
 from millpond.extensions import by_scheme, classes_of, offered_classes
 from millpond.options import Option, defaults
 from millpond.types import Schema
 
+DELIVERY = Option(
+    "delivery",
+    "choice",
+    "exactly-once: the position is stored with the rows. at-least-once: after a crash a batch may be written again. By "
+    "default exactly-once, unless the query is an aggregate, joins streams or waits for a match ('on.miss' = 'retry')",
+    None,
+    ("at-least-once", "exactly-once"),
+)
+"""The option of sinks that store the position if the statement allows it."""
+
+
+def settled(values: Mapping[str, Any], *, durable: bool) -> Mapping[str, Any]:
+    """Returns the options as an app uses them: without a state directory nothing is known after a restart."""
+    if durable or values.get("delivery", "") is not None:
+        return values
+    return {**values, "delivery": "at-least-once"}
+
 
 class Sink(ABC):
     """Writes rows, to a URI.
 
-    Rows of an aggregate have the column ``_deleted``, true if the group is gone, and without a key of the query's own
-    ``_key``, the text of the group's key.
+    Rows of an aggregate have the column ``_deleted``, true if the group is gone, and, if the sink is ``keyed``, without
+    a key of the query's own ``_key``, the text of the group's key.
     """
 
     kind: ClassVar[str]
@@ -31,6 +49,21 @@ class Sink(ABC):
     options: ClassVar[tuple[Option, ...]] = ()
     exact: bool = False
     """Whether it stores the position together with the rows."""
+    keyed: ClassVar[bool] = True
+    """Whether rows of an aggregate have the text of their key."""
+    takes_changes: ClassVar[Style] = "op"
+    """How it takes the changes of a table: EMIT CHANGES."""
+    divides: ClassVar[bool] = True
+    """Whether a batch of which many rows are refused is written in halves. Not if rows are refused when others were
+    accepted: these would be written again.
+    """
+    for_clients: ClassVar[bool] = True
+    """Whether statements of HTTP clients may write to a URI that the server allows. Not where a source has the same
+    scheme: there the server allows to read.
+    """
+
+    known_batch: int | None = None
+    """The batch that the app has noted as written, if any; set before ``open``."""
 
     def __init__(self, uri: str, values: Mapping[str, Any], schema: Schema):
         self.uri = uri
@@ -41,6 +74,21 @@ class Sink(ABC):
     def is_exact(cls, values: Mapping[str, Any]) -> bool:
         """Returns whether a sink with these options is ``exact``."""
         return cls.exact
+
+    @classmethod
+    def check_statement(cls, uri: str, values: Mapping[str, Any], schema: Schema, *, running: bool) -> None:
+        """Raises an error if no statement with these options and columns can be written. Opens nothing."""
+        return
+
+    @classmethod
+    def check_groups(cls, uri: str, values: Mapping[str, Any], schema: Schema) -> None:
+        """Raises an error if no live aggregate with these options and columns can be written. Opens nothing."""
+        return
+
+    @classmethod
+    def check_changes(cls, uri: str, values: Mapping[str, Any], schema: Schema) -> None:
+        """Raises an error if changes of a table cannot be written with these options and columns. Opens nothing."""
+        return
 
     @property
     @abstractmethod
@@ -69,7 +117,35 @@ class Sink(ABC):
 
     @abstractmethod
     def write(self, rows: pa.Table, position: Position | None) -> None:
-        """Writes all rows, and returns when they are safe."""
+        """Writes all rows, and returns when they are safe. Raises a DataError if some are refused: ``check`` then finds
+        them, and the others are written again, with the same position.
+        """
+
+    def accept_refused(self) -> None:
+        """Forgets which rows were refused: they are about to be written once more."""
+        return
+
+    @property
+    def writes_none(self) -> bool:
+        """Returns whether a statement that runs once and finds no rows writes too: a file without rows."""
+        return False
+
+    @property
+    def waiting(self) -> int | None:
+        """Returns how much is safe and not visible yet, because it waits for more; None if nothing ever does."""
+        return None
+
+    def settle(self) -> None:
+        """Makes visible what has waited long enough. Called now and then, while nothing is written."""
+        return
+
+    def make_visible(self) -> None:
+        """Makes visible all that waits, before the query is dropped. An error keeps the query."""
+        return
+
+    def forget(self, name: str) -> None:
+        """Removes what is stored for the query of that name, which was dropped, but not its rows."""
+        return
 
     def close(self) -> None:
         """Releases the resources of the sink. It may be called twice."""

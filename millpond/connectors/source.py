@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Protocol
@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millpond.changelog import DELETED as DELETED
 from millpond.changes import Offset
 from millpond.errors import NotSupported
 from millpond.extensions import by_scheme, classes_of, offered_classes
@@ -32,8 +33,6 @@ SEQ = "_seq"
 """The column with the order of rows: int64, unique and increasing along a source's line of offsets."""
 
 
-DELETED = "_deleted"
-"""The column of a source that says whether a message has no value: in a keyed table it deletes the row of its key."""
 MESSAGE = ("_key", "_partition", "_offset", "_timestamp", "_headers", DELETED)
 """Columns that a message has in addition to those of its value."""
 
@@ -133,10 +132,6 @@ class NativeSource(Source):
 
     endless = True
     format: ClassVar[str]
-    flat: ClassVar[tuple[str, ...]]
-    """What Spark passes to Python of the messages that its format returns, as expressions without lists: at each row of
-    a batch Spark goes through the lists of all rows before it.
-    """
 
     def prepare(self) -> None:
         """Raises what prevents reading; called before a statement reads it."""
@@ -172,8 +167,17 @@ class NativeSource(Source):
         """Decodes messages; places are their indexes. New fields of them become columns, of the result too."""
 
     @abstractmethod
+    def flat(self, columns: Collection[str] | None) -> tuple[str, ...]:
+        """Returns what Spark passes to Python of the messages that its format returns, if only these of its columns
+        are needed: as expressions without lists, since at each row of a batch Spark goes through the lists of all rows
+        before it.
+        """
+
+    @abstractmethod
     def decode_known(self, raw: pa.Table) -> tuple[Received, bool]:
-        """Decodes messages to the columns of ``schema()``; also returns whether ``decode`` would find new ones."""
+        """Decodes messages to the columns of ``schema()``, with NULL where what it needs of the messages was not
+        passed; also returns whether ``decode`` would find new columns.
+        """
 
     @abstractmethod
     def first_seq(self, start: Offset | None) -> int:

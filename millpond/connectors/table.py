@@ -101,6 +101,9 @@ class OutsideTable(Backend):
             raise NotSupported(f"{self.what} does not keep earlier commits")
         return self.database.read().snapshot(self)
 
+    def rename(self, name: str) -> None:
+        self.what = f'table "{name}"'
+
     @property
     def version(self) -> int:
         return self.snapshot().version

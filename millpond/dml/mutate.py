@@ -46,8 +46,7 @@ def finding(mutation: Mutation, answer: AnswerAt) -> Find:
 
     def find(snapshots: StoreSnapshot) -> tuple[dict[str, Changes], int]:
         snapshot = snapshots.snapshot(name)
-        if any(column not in mutation.target.schema for column in snapshot.schema.names):
-            raise Outdated(f'table "{name}" has new columns')
+        check_columns(mutation.target, snapshot)
         changes, count = changes_of(mutation, partial(answer, snapshots), snapshot)
         faults.reach("rows found")
         return ({name: changes} if len(changes) else {}), count
@@ -55,12 +54,20 @@ def finding(mutation: Mutation, answer: AnswerAt) -> Find:
     return find
 
 
+def check_columns(target: Relation, snapshot: Snapshot) -> None:
+    """Raises Outdated if the table has got other columns than the statement was checked with."""
+    if [c.name.lower() for c in snapshot.schema] != [c.name.lower() for c in target.schema]:
+        raise Outdated(f'table "{target.name}" has other columns')
+
+
 def inserting(target: Relation, rows: pa.Table) -> Find:
     """Returns a function that inserts rows into a table, for a commit; it may refuse an existing key."""
 
     def find(snapshots: StoreSnapshot) -> tuple[dict[str, Changes], int]:
+        snapshot = snapshots.snapshot(target.name)
+        check_columns(target, snapshot)
         if target.strict:
-            snapshots.snapshot(target.name).refuse_taken(rows, f'table "{target.name}"')
+            snapshot.refuse_taken(rows, f'table "{target.name}"')
         return {target.name: Changes(rows)}, rows.num_rows
 
     return find

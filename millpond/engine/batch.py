@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from millpond.changes import Offset
-from millpond.connectors import abilities
+from millpond.connectors import abilities, forgetting
 from millpond.connectors.pinned_files import Pins
 from millpond.connectors.source import BYTES_OF_A_ROW, DELETED, SEQ, NativeSource, Source, Split
 from millpond.engine.carrier import Sessions
 from millpond.engine.collect import collect
 from millpond.engine.messages import Messages, fitted
 from millpond.engine.reader import read_range
-from millpond.engine.staged import SHIPPED, Staged, goes_through_files
+from millpond.engine.staged import SHIPPED, Divide, Staged, goes_through_files
 from millpond.engine.stored import Stored
 from millpond.errors import Error
 from millpond.formats.received import none_rejected
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
-
-
-class Divide(Exception):
-    """Requests that a batch is applied in two halves."""
 
 
 class Batch:
@@ -58,23 +54,22 @@ class Batch:
             if isinstance(source, NativeSource)
             else None
         )
-        self._shared = shared
+        self.shared = shared
+        """Whether Spark reads it more than once."""
         self.sifted: tuple[pa.Table, pa.Table] | None = None
         """Its rows and its error records, if it was read here because some records cannot be read."""
         self._kept: list[DataFrame] = []
         self._staged: list[Staged | Stored] = []
 
-    def share(self) -> None:
-        """Says that Spark reads the batch more than once."""
-        self._shared = True
-
     def spark(self) -> SparkSession:
         """Returns the session that Spark reads the batch in. It starts Spark."""
         return self.carrier.session()
 
-    def on_spark(self, work: Callable[[], T]) -> T:
-        """Runs work that Spark does with the batch, in the query that carries it."""
-        return self.carrier.run(json.dumps([self.start, self.end]), work)
+    def on_spark(self, work: Callable[[], T], prepare: Callable[[], None] | None = None) -> T:
+        """Runs work that Spark does with the batch, in the query that carries it, and ``prepare`` before it begins."""
+        begin = (lambda: (self.frame, prepare and prepare())) if isinstance(self.source, Pins) else None
+        later = (lambda: then.cheap and then.frame) if (then := self.then) is not None else None
+        return self.carrier.run(json.dumps([self.start, self.end]), work, begin, later)
 
     @cached_property
     def _splits(self) -> list[Split]:
@@ -85,21 +80,27 @@ class Batch:
         """Returns the number of rows, if the source knows it."""
         if self.sifted is not None:
             return int(self.sifted[0].num_rows)
-        try:
-            sizes = [s.rows for s in self._splits]
-        except Error:
-            return None  # whoever reads the rows gets the error
-        return None if None in sizes else sum(s for s in sizes if s is not None)
+        return self._sum(lambda split: split.rows)
+
+    def _sum(self, measure: Callable[[Split], int | None]) -> int | None:
+        with suppress(Error):  # whoever reads the rows gets the error
+            sizes = [measure(s) for s in self._splits]
+            return None if None in sizes else sum(s for s in sizes if s is not None)
+        return None
 
     @cached_property
     def lost(self) -> int:
-        """Returns how many rows the source has removed before they were read."""
-        return abilities.lost(self.source, self.start, self.end)
+        """Returns how many rows the source has removed before they were read. The others stay while it is read."""
+        self._hold = forgetting.hold(self.source, self.start)
+        return forgetting.lost(self.source, self.start, self.end)
 
     def check(self) -> None:
         """Raises if it does not match the current data of the source."""
         _ = self.lost
 
+    _hold: forgetting.Held | None = None
+    then: Batch | None = None
+    """The batch after it, if that is known: its stored rows are found while Spark is busy with this one."""
     high: int | None = None
     """The highest event time of its rows, if the creator of the batch knows it."""
 
@@ -109,13 +110,10 @@ class Batch:
 
     def halves(self) -> tuple[Batch, Batch] | None:
         """Returns the batch in two halves, if the source knows an offset in between."""
-        size = self.size
-        middle = (
-            abilities.clip(self.source, self.start, self.end, size // 2)
-            if size is not None and size > 1
-            else self.end
-        )
-        if middle == self.end or middle == self.start:
+        if (size := self.size) is None or size < 2:
+            return None
+        middle = abilities.clip(self.source, self.start, self.end, size // 2)
+        if middle in (self.end, self.start):
             return None
         ends = ((self.start, middle), (middle, self.end))
         first, second = (Batch(self.source, a, b, carrier=self.carrier) for a, b in ends)
@@ -147,11 +145,7 @@ class Batch:
     @cached_property
     def bytes(self) -> int | None:
         """Returns the bytes of the rows, if the source knows them."""
-        try:
-            sizes = [s.bytes for s in self._splits]
-        except Error:
-            return None  # whoever reads the rows gets the error
-        return None if None in sizes else sum(s for s in sizes if s is not None)
+        return self._sum(lambda split: split.bytes)
 
     @property
     def columns(self) -> Schema | None:
@@ -220,13 +214,13 @@ class Batch:
 
     @cached_property
     def frame(self) -> DataFrame:
-        """Returns the rows with ``_seq`` on Spark, which caches them if several statements may read them."""
+        """Returns the rows with ``_seq`` on Spark, which caches them if several statements read them."""
         if self.source.staged or self._is_made_here:
             self._staged.append(staged := self._stage())
             frame = staged.frame
         else:
             frame = self._frame_of_source()
-        if self._shared and not self.cheap:
+        if self.shared and not self.cheap:
             self._kept.append(frame := frame.persist())
         return frame
 
@@ -249,9 +243,7 @@ class Batch:
         return Without(self)
 
     def deleted(self) -> pa.Table | None:
-        """Returns the messages that delete rows, with ``_seq``, if there are any. Asked for after Spark has read the
-        others it costs nothing if there are none.
-        """
+        """Returns the messages that delete rows, if there are any. After Spark has read the others no job is needed."""
         if self._messages is not None and not self._messages.deletes:
             return None
         found = self.on_spark(lambda: collect(self.frame.where(quote(DELETED))))
@@ -259,16 +251,12 @@ class Batch:
 
     @property
     def is_here(self) -> bool:
-        """Returns whether its rows are in this process in any case: they are then evaluated here, unless the statement
-        sets an engine.
-        """
+        """Returns whether its rows are in this process in any case: they are evaluated here unless told otherwise."""
         return False
 
     @property
     def cheap(self) -> bool:
-        """Returns whether Spark reads the rows from files that were staged: reading them twice costs less than to
-        cache them.
-        """
+        """Returns whether Spark reads the rows from staged files: reading them twice costs less than to cache them."""
         return (self._is_made_here or self.source.staged) and goes_through_files(self.spark())
 
     @property
@@ -277,7 +265,11 @@ class Batch:
         return self.sifted is not None
 
     def _frame_of_source(self) -> DataFrame:
-        return self._read_frame if self._messages is None else self._messages.frame
+        return self._read_frame if self._messages is None else self._messages.frame()
+
+    def narrowed(self, columns: Sequence[str]) -> DataFrame:
+        """Returns the rows with ``_seq`` and at least these columns on Spark: of messages no others, unless cached."""
+        return self.frame if self._messages is None or self.shared else self._messages.frame(columns)
 
     def close(self) -> None:
         """Releases the rows that Spark caches or that are staged for it, also those of batches fitted from it."""
@@ -288,6 +280,8 @@ class Batch:
             self._staged.pop().close()
         if self._messages is not None:
             self._messages.close()
+        if self._hold is not None:
+            self._hold.close()
 
 
 class Fitted(Batch):
@@ -309,8 +303,12 @@ class Fitted(Batch):
 
     def _frame_of_source(self) -> DataFrame:
         if self._messages is not None:
-            return fitted(self._messages.frame, self._schema)
+            return fitted(self._messages.frame(), self._schema)
         return self._read_frame.select(*(quote(name) for name in (*self._schema.names, SEQ)))
+
+    def narrowed(self, columns: Sequence[str]) -> DataFrame:
+        frame = super().narrowed(columns)
+        return frame if self._messages is None or self.shared else fitted(frame, self._schema, columns)
 
     def sift(self) -> bool:
         if not self._batch.sift():
@@ -331,7 +329,14 @@ class Without(Batch):
 
     @cached_property
     def frame(self) -> DataFrame:
-        return self._batch.frame.where(f"NOT coalesce({quote(DELETED)}, false)")
+        return _kept(self._batch.frame)
+
+    def narrowed(self, columns: Sequence[str]) -> DataFrame:
+        return _kept(self._batch.narrowed((*columns, DELETED)))
+
+
+def _kept(frame: DataFrame) -> DataFrame:
+    return frame.where(f"NOT coalesce({quote(DELETED)}, false)")
 
 
 class Part(Batch):
@@ -351,7 +356,7 @@ class Part(Batch):
     def spark(self) -> SparkSession:
         return self._spark()
 
-    def on_spark(self, work: Callable[[], T]) -> T:
+    def on_spark(self, work: Callable[[], T], prepare: Callable[[], None] | None = None) -> T:
         return work()
 
     @property

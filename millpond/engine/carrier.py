@@ -14,6 +14,8 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -36,6 +38,17 @@ _LOOK = 0.5
 _IDLE = 30.0
 """Seconds without a range after which the query ends."""
 
+_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_CHECKPOINT = {
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.sql.streaming.checkpointFileManagerClass": _FILES,
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
+}
+"""The checkpoint is temporary. By default Spark writes each of its files, and a checksum of it, with ten processes:
+``chmod``, and ``readlink`` for each step.
+"""
+
 
 class Sessions:
     """Runs work on Spark in the thread of its caller."""
@@ -52,8 +65,16 @@ class Sessions:
             self._session = reading_session(spark, self._source)
         return self._session
 
-    def run(self, what: str, work: Callable[[], T]) -> T:
-        """Runs the work, and returns its result; ``what`` names the range of offsets that it is for."""
+    def run(
+        self,
+        what: str,
+        work: Callable[[], T],
+        prepare: Callable[[], object] | None = None,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> T:
+        """Runs the work, and returns its result; ``what`` names the range of offsets that it is for. ``prepare`` is
+        what can be done for it while Spark begins, ``meanwhile`` for later work while Spark is busy with this.
+        """
         return work()
 
 
@@ -71,20 +92,24 @@ class Carrier(Sessions):
         self._work: Callable[[], None] | None = None
         self._used = time.monotonic()
 
-    def run(self, what: str, work: Callable[[], T]) -> T:
+    def run(
+        self,
+        what: str,
+        work: Callable[[], T],
+        prepare: Callable[[], object] | None = None,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> T:
         """Runs the work in the query's next batch, and returns its result. Raises what the work raises, and EngineLost
         if Spark ends meanwhile.
         """
-        self._start(self.session())
-        assert self._ranges is not None
         found: list[T] = []
         failed: list[BaseException] = []
         context = contextvars.copy_context()
-
-        done = threading.Event()
+        prepared, done = threading.Event(), threading.Event()
 
         def run() -> None:
             try:
+                prepared.wait()
                 found.append(context.run(work))
             except BaseException as error:
                 failed.append(error)
@@ -92,17 +117,41 @@ class Carrier(Sessions):
 
         self._work = run
         try:
-            self._ranges.add(what)
+            self._begin(what, prepare, prepared)
+            if meanwhile is not None:
+                with suppress(Exception):  # what needs it makes it again
+                    meanwhile()
             while not done.wait(_LOOK):
                 self._check(done)
         except Exception as error:
             self._query = None
             raise explain(error) from error
         finally:
+            prepared.set()
             self._work, self._used = None, time.monotonic()
         if failed:
             raise failed[0]
         return found[0]
+
+    def _begin(self, what: str, prepare: Callable[[], object] | None, prepared: threading.Event) -> None:
+        """Asks for a batch of the query, which it starts if need be, and prepares the work meanwhile."""
+        session = self.session()
+
+        def ask() -> None:
+            self._start(session)
+            assert self._ranges is not None
+            self._ranges.add(what)
+
+        if prepare is None:
+            prepared.set()
+            ask()
+            return
+        with ThreadPoolExecutor(1) as beside:
+            asked = beside.submit(ask)
+            with suppress(Exception):  # the work raises it again
+                prepare()
+            prepared.set()
+            asked.result()
 
     def _start(self, session: SparkSession) -> None:
         if self._started_in is session and self._query is not None and self._query.isActive:
@@ -111,7 +160,7 @@ class Carrier(Sessions):
         shutil.rmtree(self._directory, ignore_errors=True)
         self._directory.mkdir(parents=True)
         number = next(self._numbers)
-        self._ranges = MemoryStream(new_session(session))
+        self._ranges = MemoryStream(_light(new_session(session)))
         self._query = (
             self._ranges.frame.writeStream.foreachBatch(self._batch)
             .queryName(f"{self._name} ({self._directory.name}-{number})")
@@ -145,6 +194,13 @@ class Carrier(Sessions):
             if self._started_in is not None and self._started_in.sparkContext is active_context():
                 end_query(query)
             shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _light(session: SparkSession) -> SparkSession:
+    """Returns the session, whose queries write their checkpoint, which is temporary, in the quickest way."""
+    for name, value in _CHECKPOINT.items():
+        session.conf.set(name, value)
+    return session
 
 
 def end_query(query: StreamingQuery) -> None:

@@ -41,6 +41,7 @@ class DirectStream(Stream):
                 for other in list(self._members):
                     if other.offset == start:
                         other.advance(batch, start)
+                batch.close()
                 if pipeline.offset == start:
                     break
 

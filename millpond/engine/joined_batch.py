@@ -47,7 +47,7 @@ class JoinedBatch(Part):
         self._of = of
         self._results = results
 
-    def on_spark(self, work: Callable[[], T]) -> T:
+    def on_spark(self, work: Callable[[], T], prepare: Callable[[], None] | None = None) -> T:
         return self._of.on_spark(work)
 
     @property

@@ -34,7 +34,8 @@ class LocalStage:
         self._plan = plan
         self._answer = answer
 
-    def run(self, batch: pa.Table, tables: Tables) -> pa.Table:
+    def run(self, batch: pa.Table, tables: Tables, *, numbered: bool = False) -> pa.Table:
+        """Returns the results, in the order of the stream; with ``_seq`` if ``numbered``."""
         steps.run_by("process")
         if self._plan.keeps and not batch.num_rows:
             return self._plan.output.arrow().empty_table()
@@ -48,7 +49,7 @@ class LocalStage:
                 else:
                     inputs[table.view] = snapshot.get(table.lookup.columns, distinct(keys))
                 noted.tell_of(inputs[table.view])
-        return in_order(self._answer(inputs))
+        return in_order(self._answer(inputs), numbered=numbered)
 
     def _keys(self, table: TableInput, snapshot: Snapshot, inputs: dict[str, pa.Table]) -> pa.Table | None:
         """Returns what a table is looked up by; None if it is read completely."""

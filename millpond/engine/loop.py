@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from millpond.changes import Offset
 from millpond.connectors import abilities
+from millpond.connectors.pinned_files import Pins
 from millpond.connectors.source import Source
 from millpond.engine.batch import Batch
 from millpond.engine.carrier import Carrier
@@ -33,6 +34,9 @@ _LOOK = 0.1
 """Seconds between two checks whether a retry is due."""
 _SOON, _LATER = 0.01, 0.2
 """Seconds between two polls of a source: just after new rows, and when none have come for a while."""
+_REST = 0.025
+"""Seconds that the loop rests at the most after a batch with which it has reached the newest rows: for as long as the
+batch took, so that many small batches leave half of the time to those who send rows."""
 _ANNOUNCED = 5.0
 """The same, at the most, for a source whose rows are announced."""
 Subscribe = Callable[[Callable[[], None]], Callable[[], None]]
@@ -75,7 +79,11 @@ class StreamLoop(Stream):
         self._thread: threading.Thread | None = None
         self._follower: threading.Thread | None = None
         self._last: Batch | None = None
+        self._expected: Batch | None = None
+        """The next batch, whose rows Spark may be finding already."""
         self._news = threading.Event()
+        self._hurry = threading.Event()
+        """Ends the rest after a batch."""
         self._unsubscribe = subscribe(self.wake) if subscribe is not None else lambda: None
 
     def wake(self) -> None:
@@ -84,6 +92,7 @@ class StreamLoop(Stream):
 
     def pull(self) -> None:
         """Looks for new rows at once: the statements move by themselves."""
+        self._hurry.set()
         self.wake()
 
     def settle(self) -> None:
@@ -147,6 +156,7 @@ class StreamLoop(Stream):
                     self._read(turn, changes, failed)
                 except Exception as error:
                     failed = True
+                    self._expect_nothing()
                     if self._turn == turn:
                         self._fail(explain(error))
         finally:
@@ -155,6 +165,7 @@ class StreamLoop(Stream):
                     self._end_turn()
             if isinstance(changes, Generator):
                 changes.close()
+            self._expect_nothing()
             self._carrier.close()
 
     def _begun_again(self, turn: int) -> bool:
@@ -201,18 +212,23 @@ class StreamLoop(Stream):
                 failed = False
             elif end == at:
                 self._carrier.rest()
+                self._hurry.clear()
                 if changes is not None:
                     next(changes, None)
                 else:
                     self._news.wait(pause)
                     pause = min(self._idle, pause * 1.5)
             else:
-                pause = self._soon
-                self._apply(turn, members, at, abilities.clip(self.source, at, end, self._size.rows))
+                pause, began = self._soon, time.monotonic()
+                self._apply(turn, members, at, end)
+                if self._at == end:
+                    # The rows that arrive one by one meanwhile share the next batch.
+                    self._hurry.wait(min(_REST, time.monotonic() - began))
 
-    def _apply(self, turn: int, members: list[Pipeline], start: Offset | None, end: Offset) -> None:
+    def _apply(self, turn: int, members: list[Pipeline], start: Offset | None, newest: Offset) -> None:
         """Applies one range to the statements at its beginning. One that fails is behind, if others do not."""
-        batch = Batch(self.source, start, end, carrier=self._carrier, shared=len(members) > 1)
+        end = abilities.clip(self.source, start, newest, self._size.rows)
+        batch = self._batch(start, end, newest, shared=len(members) > 1)
         batch.check()
         began = time.monotonic()
         for pipeline in members:
@@ -226,6 +242,24 @@ class StreamLoop(Stream):
         with self._lock:
             if self._turn == turn and any(p.reached(end) for p in members):
                 self._at = end
+
+    def _batch(self, start: Offset | None, end: Offset, newest: Offset, *, shared: bool) -> Batch:
+        """Returns a batch, which may be the one that was expected; expects the next one if there are more rows."""
+        expected, self._expected = self._expected, None
+        if expected is not None and (expected.start, expected.end, expected.shared) != (start, end, shared):
+            expected.close()
+            expected = None
+        batch = expected or Batch(self.source, start, end, carrier=self._carrier, shared=shared)
+        if end != newest and isinstance(self.source, Pins):
+            until = abilities.clip(self.source, end, newest, self._size.rows)
+            self._expected = Batch(self.source, end, until, carrier=self._carrier, shared=shared)
+        batch.then = self._expected
+        return batch
+
+    def _expect_nothing(self) -> None:
+        if self._expected is not None:
+            self._expected.close()
+            self._expected = None
 
     def _advance(self, pipeline: Pipeline, batch: Batch) -> None:
         """Applies one batch to one statement, which may be past the beginning, or past all of it."""

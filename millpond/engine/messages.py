@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +23,7 @@ from millpond.engine.reader import read_messages
 from millpond.engine.task_reports import new_number, reported, reports_of, taken
 from millpond.engine_rule import SMALL_ROWS
 from millpond.formats.received import Received
-from millpond.types import Schema, quote, type_name
+from millpond.types import Column, Schema, quote, type_name
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
@@ -49,20 +49,35 @@ class Report(NamedTuple):
 class Decoder:
     """Decodes on an executor. Picklable."""
 
-    def __init__(self, source: NativeSource, order: Order, number: int, reports: Accumulator[Any]):
+    def __init__(
+        self,
+        source: NativeSource,
+        order: Order,
+        number: int,
+        reports: Accumulator[Any],
+        columns: Sequence[str] | None = None,
+    ):
         self._source = source
+        self._columns = columns
         self._order = order
         self._number = number
         self.reports = reports
 
     def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yields the rows with ``_seq``. Reports if it was read to the end."""
+        """Yields the rows with ``_seq``, and of their columns those that are needed. Reports if it was read to the
+        end.
+        """
         met = Report(0, False, False)
         for received, drifts in self._decoded(batches):
             deletes = met.deletes or _deletes(received.rows)
             met = Report(met.rejected + received.rejected.num_rows, met.drifts or drifts, deletes)
-            yield received.rows.append_column(pa.field(SEQ, pa.int64()), received.places)
+            rows = received.rows if self._columns is None else received.rows.select(self._columns)
+            yield rows.append_column(pa.field(SEQ, pa.int64()), received.places)
         self.reports.add({self._number: {_task(): met}})
+
+    def of(self, columns: Sequence[str] | None) -> Decoder:
+        """Returns it for some of the columns."""
+        return Decoder(self._source, self._order, self._number, self.reports, columns)
 
     def rejected(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the messages that cannot be decoded."""
@@ -109,6 +124,7 @@ class Messages:
         self._on_spark = on_spark
         self._noticed = False
         self._number = new_number()
+        self._frames: dict[tuple[str, ...] | None, DataFrame] = {}
 
     def look(self, size: int | None) -> None:
         """Finds new fields of so many messages, if they are few."""
@@ -120,7 +136,8 @@ class Messages:
         self._noticed = True
         _ = self.received
         self.close()
-        for made in ("_copy", "_decoder", "frame"):
+        self._frames.clear()
+        for made in ("_copy", "_raw", "_decoder"):
             self.__dict__.pop(made, None)
 
     @cached_property
@@ -169,8 +186,7 @@ class Messages:
 
     @cached_property
     def _raw(self) -> DataFrame:
-        raw = read_messages(self._spark(), self._source, self._begin, self._end, self._most)
-        return raw.selectExpr(*self._source.flat)
+        return read_messages(self._spark(), self._source, self._begin, self._end, self._most)
 
     @cached_property
     def _sizes(self) -> list[int]:
@@ -188,18 +204,27 @@ class Messages:
         order = self._source.order(self._begin, self._end)
         return Decoder(self._copy, order, self._number, reports_of(self._raw.sparkSession))
 
-    @cached_property
-    def frame(self) -> DataFrame:
-        """Returns the rows with ``_seq``, which executors decode."""
-        columns = self._copy.schema().ddl()
-        return self._raw.mapInArrow(self._decoder.rows, f"{columns}, {quote(SEQ)} BIGINT")
+    def frame(self, needed: Collection[str] | None = None) -> DataFrame:
+        """Returns the rows with ``_seq``, which executors decode. What is not needed of them does not go to the
+        process that decodes them, nor back.
+        """
+        schema = self._copy.schema()
+        wanted = None if needed is None else {n.lower() for n in needed}
+        columns = [c for c in schema if wanted is None or c.name.lower() in wanted]
+        names = None if wanted is None else tuple(c.name for c in columns)
+        if names not in self._frames:
+            raw = self._raw.selectExpr(*self._copy.flat(names))
+            self._frames[names] = raw.mapInArrow(
+                self._decoder.of(names).rows, Schema((*columns, Column(SEQ, pa.int64()))).ddl()
+            )
+        return self._frames[names]
 
     @cached_property
     def rejected(self) -> pa.Table | None:
         """Returns the messages that cannot be decoded, if there are any. If all tasks have decoded without one, that
         costs nothing. Raises Drifted if they found new fields.
         """
-        if self.is_here or "frame" not in self.__dict__:
+        if self.is_here or not self._frames:
             found = self.received.rejected.rename_columns(_REJECTED.names)
             return found if found.num_rows else None
         reports = self._reports
@@ -212,7 +237,8 @@ class Messages:
 
     def _collect_rejected(self) -> pa.Table:
         columns = Schema.of(_REJECTED).ddl()
-        return collect(self._raw.mapInArrow(self._decoder.rejected, columns)).sort_by("seq")
+        raw = self._raw.selectExpr(*self._copy.flat(()))
+        return collect(raw.mapInArrow(self._decoder.rejected, columns)).sort_by("seq")
 
     @property
     def deletes(self) -> bool:
@@ -229,15 +255,19 @@ class Messages:
 
     def close(self) -> None:
         """Forgets what tasks have reported."""
-        if "frame" in self.__dict__:
+        if self._frames:
             taken(self._decoder.reports, self._number)
 
 
-def fitted(frame: DataFrame, schema: Schema) -> DataFrame:
-    """Returns these columns of a frame, and ``_seq``: those that it does not have are NULL."""
+def fitted(frame: DataFrame, schema: Schema, needed: Collection[str] | None = None) -> DataFrame:
+    """Returns these columns of a frame, or those that are needed of them, and ``_seq``: those that it does not have
+    are NULL.
+    """
     known = frame.columns
+    wanted = {n.lower() for n in (schema.names if needed is None else needed)}
     columns = [
         quote(c.name) if c.name in known else f"CAST(NULL AS {type_name(c.type)}) AS {quote(c.name)}"
         for c in schema
+        if c.name.lower() in wanted
     ]
     return frame.selectExpr(*columns, quote(SEQ))

@@ -14,10 +14,11 @@ from typing import Any, Protocol
 from millpond.changes import Changes, Offset, Position
 from millpond.connectors import abilities
 from millpond.connectors.source import Source
-from millpond.engine.batch import Batch, Divide
+from millpond.engine.batch import Batch
 from millpond.engine.failures import explain
 from millpond.engine.jobs import working_for
 from millpond.engine.messages import Drifted
+from millpond.engine.staged import Divide
 from millpond.engine.states import State, can_move, moved
 from millpond.engine_rule import ENGINES
 from millpond.errors import Error, ResultTooLarge, TopicReplaced, without_passwords
@@ -99,6 +100,7 @@ class Pipeline:
         self.state = state
         self.error: Error | None = None
         self.retry_at = 0.0
+        self._waiting_failed = False
         self.rows_out = 0
         self.retried = 0
         """Rows that were emitted after they had waited."""
@@ -212,6 +214,18 @@ class Pipeline:
             return False
         return True
 
+    def begin_at(self, start: Offset) -> None:
+        """Records where a new statement begins to read, also if it is paused."""
+        with self._busy:
+            self._move(start, 0)
+        self.on_progress()
+
+    def _move(self, end: Offset, lost: int) -> None:
+        """Commits a position without changes of tables."""
+        position = Position(self.name, "", self._batch + 1, {self._stream: end})
+        self.statement.pass_over(position, {})
+        self._arrive(position, lost)
+
     def passed(self, end: Offset, rows: int, seconds: float, lost: int) -> None:
         """Records that Spark itself has written the rows up to ``end`` to their target, except for those that were
         lost. Raises what prevents that.
@@ -219,9 +233,7 @@ class Pipeline:
         with self._busy:
             if not self.active:
                 return
-            position = Position(self.name, "", self._batch + 1, {self._stream: end})
-            self.statement.pass_over(position, {})
-            self._arrive(position, lost)
+            self._move(end, lost)
             self.rows_out += rows
             self._count(rows, seconds, "spark")
         self.on_progress()
@@ -229,10 +241,7 @@ class Pipeline:
     def _arrive(self, position: Position, lost: int) -> None:
         """Records that the position is committed: earlier errors are over."""
         self.offset, self._batch, self._from_start = position.offsets[self._stream], position.batch, False
-        if self.error is not None:
-            self.issues.success(self.error)
-        if can_move(self.state, "recover"):
-            self.state, self.error, self._tries = moved(self.state, "recover"), None, 0
+        self._recover()
         if lost:
             self.lost += lost
             log.warning(
@@ -241,6 +250,13 @@ class Pipeline:
                 f"{lost:,}",
                 without_passwords(self.source.uri),
             )
+
+    def _recover(self) -> None:
+        """Records that an earlier error is over."""
+        if self.error is not None:
+            self.issues.success(self.error)
+        if can_move(self.state, "recover"):
+            self.state, self.error, self._tries = moved(self.state, "recover"), None, 0
 
     def _count(self, rows: int, seconds: float, engine: str) -> None:
         now = time.monotonic()
@@ -319,8 +335,12 @@ class Pipeline:
             try:
                 count = self.statement.retry()
             except Exception as error:
+                self._waiting_failed = True
                 self.fail(explain(error))
                 return
+            if self._waiting_failed:
+                self._waiting_failed = False
+                self._recover()
             self.rows_out += count
             self.retried += count
 

@@ -9,6 +9,8 @@ MOST_ROWS = 1_000_000
 FEWEST_ROWS = 1_000
 TARGET = 2.0
 """Maximum seconds that a batch should take: rows become visible, and a query can be paused, in between."""
+SPARK_TARGET = 4.0
+"""The same for a batch that Spark evaluates: its plan costs the driver the same for any number of rows."""
 SPARK_SECONDS = 0.5
 """The fixed cost of a batch that Spark evaluates: planning, tasks, the way of the rows."""
 _SHRINK = 0.25
@@ -27,6 +29,7 @@ class BatchSize:
     def __init__(self, most: int | None = None, target: float = TARGET) -> None:
         self.most = self.rows = most or MOST_ROWS
         self._target = target
+        self._spark_target = target if target < TARGET else max(target, SPARK_TARGET)
         self._fewest = min(FEWEST_ROWS, self.most)
         self._seen: deque[tuple[int, float]] = deque(maxlen=_SEEN)
         self._fixed: float | None = None
@@ -41,7 +44,7 @@ class BatchSize:
             self._seen.append((rows, seconds))
             self._fixed = _fixed_cost(self._seen) or self._fixed
             fixed = min(self._fixed or fixed, seconds)
-        target = max(self._target, 2 * fixed)
+        target = max(self._spark_target, 2 * fixed) if fixed else self._target
         spent, left = max(seconds - fixed, 0.0), target - fixed
         if spent > left:
             # A batch may be slow for another reason, such as a Spark that has just started.

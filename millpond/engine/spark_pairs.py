@@ -158,7 +158,7 @@ class SparkPairs:
                     raise explain(error) from error
 
         if self._plain:
-            batch.share()
+            batch.shared = True
         steps.run_by("spark")
         with steps.step("read, evaluate and find pairs by Spark") as noted:
             found = batch.on_spark(work)

@@ -13,9 +13,10 @@ from millpond.clock import Clock
 from millpond.connectors.sink import NativeSink
 from millpond.connectors.source import SEQ
 from millpond.engine.batch import Batch
+from millpond.engine.collect import collect
 from millpond.engine.delivery import Encoded, encode
 from millpond.engine.jobs import named
-from millpond.engine.local_stage import LocalStage, Tables
+from millpond.engine.local_stage import LocalStage, Tables, in_order
 from millpond.engine.spark_stage import SparkStage
 from millpond.engine_rule import EngineRule
 from millpond.plan.pipeline import is_steady
@@ -39,12 +40,17 @@ class Stage:
         self._local = LocalStage(plan, answer) if answer is not None else None
         self._spark = SparkStage(plan, clock)
 
-    def run(self, batch: Batch, tables: Tables) -> pa.Table:
-        """Returns the results of the batch, in the order of the stream, without ``_seq``."""
+    @property
+    def in_process(self) -> bool:
+        """Returns whether batches of rows that are here are evaluated in process."""
+        return self._local is not None and self._rule.engine != "spark"
+
+    def run(self, batch: Batch, tables: Tables, *, numbered: bool = False) -> pa.Table:
+        """Returns the results of the batch, in the order of the stream; with ``_seq`` if ``numbered``."""
         if self._local is not None and not self.is_for_spark(batch):
             rows = steps.timed(self._reading, lambda: batch.rows)
-            return self._local.run(rows, tables)
-        return self.run_on_spark(batch, tables)
+            return self._local.run(rows, tables, numbered=numbered)
+        return self.run_on_spark(batch, tables, numbered=numbered)
 
     def is_for_spark(self, batch: Batch) -> bool:
         """Returns whether Spark evaluates the batch."""
@@ -58,16 +64,30 @@ class Stage:
     def run_on_spark(self, batch: Batch, tables: Tables, *, numbered: bool = False) -> pa.Table:
         """Returns the results of the batch, evaluated by Spark; with ``_seq`` if ``numbered``."""
         steps.run_by("spark")
-        return steps.timed(_BY_SPARK, lambda: batch.on_spark(lambda: self._run(batch, tables, numbered)))
+        found = steps.timed(_BY_SPARK, lambda: self._on_spark(batch, tables, collect))
+        if found is None:
+            found = self._plan.output.arrow().append(pa.field(SEQ, pa.int64())).empty_table()
+        return in_order(found, numbered=numbered)
 
-    def _run(self, batch: Batch, tables: Tables, numbered: bool) -> pa.Table:
-        with named(batch.spark()):
-            if self._gives_nothing(batch):
-                arrow = self._plan.output.arrow()
-                return (arrow.append(pa.field(SEQ, pa.int64())) if numbered else arrow).empty_table()
-            return self._spark.run(
-                batch.frame, tables, rows=batch.about, cheap=batch.cheap, numbered=numbered
-            )
+    def _on_spark(self, batch: Batch, tables: Tables, work: Callable[[DataFrame], T]) -> T | None:
+        """Returns what ``work`` does with the results of the batch, which have ``_seq`` and are on Spark; None if
+        there are none. If no job is needed before, they are planned while Spark begins.
+        """
+        plan, held = self._plan, ExitStack()
+        planned: list[DataFrame] = []
+
+        def prepare() -> None:
+            if not plan.tables and not plan.keeps:
+                planned.append(self.hold(batch, tables, held))
+
+        def run() -> T | None:
+            with named(batch.spark()):
+                if self._gives_nothing(batch):
+                    return None
+                return work(planned[0] if planned else self.hold(batch, tables, held))
+
+        with held:
+            return batch.on_spark(run, prepare)
 
     def _gives_nothing(self, batch: Batch) -> bool:
         """Returns whether the batch has no rows, and tables would give some all the same."""
@@ -86,7 +106,9 @@ class Stage:
             if self._gives_nothing(batch):
                 return Encoded(None)
             results = held.enter_context(
-                self._spark.results(batch.frame, tables, rows=batch.about, cheap=batch.cheap)
+                self._spark.results(
+                    batch.narrowed(self._plan.columns), tables, rows=batch.about, cheap=batch.cheap
+                )
             )
             found = encode(results, sink, self._plan.output, batch.about, steady=is_steady(self._plan))
             found.hold(held.pop_all())
@@ -96,21 +118,12 @@ class Stage:
         """Returns the results of the batch on Spark, with ``_seq``, which can be evaluated until ``held`` ends. Called
         by work that Spark does with the batch.
         """
-        frame = batch.frame
+        frame = batch.narrowed(self._plan.columns)
         return held.enter_context(self._spark.results(frame, tables, rows=batch.about, cheap=batch.cheap))
 
     def use(self, batch: Batch, tables: Tables, what: str, work: Callable[[DataFrame], T]) -> T | None:
         """Returns what ``work`` does with the results of the batch, which have ``_seq`` and are on Spark; None if
         there are none. ``what`` names the step.
         """
-
-        def run() -> T | None:
-            with named(batch.spark()):
-                if self._gives_nothing(batch):
-                    return None
-                frame = batch.frame
-                with self._spark.results(frame, tables, rows=batch.about, cheap=batch.cheap) as results:
-                    return work(results)
-
         steps.run_by("spark")
-        return steps.timed(what, lambda: batch.on_spark(run))
+        return steps.timed(what, lambda: self._on_spark(batch, tables, work))

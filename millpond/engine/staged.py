@@ -45,6 +45,10 @@ _TASK_ROWS = 20_000
 _numbers = itertools.count(1)
 
 
+class Divide(Exception):
+    """Requests that a batch is applied in two halves."""
+
+
 class Staged:
     """Holds rows for Spark until it is closed, or forgotten."""
 

@@ -173,6 +173,13 @@ def to_avro(columns: Schema, name: str) -> str:
     return json.dumps({"type": "record", "name": _word(name), "fields": fields})
 
 
+def key_to_avro(dtype: pa.DataType, name: str) -> str:
+    """Returns the schema of a key: a record whose fields are nullable for a struct, else the type of the value."""
+    if pa.types.is_struct(dtype):
+        return to_avro(Schema(tuple(Column(f.name, f.type) for f in dtype)), name)
+    return json.dumps(_Names().of(dtype, name))
+
+
 class _Names:
     """Chooses a unique name for each record of a schema."""
 

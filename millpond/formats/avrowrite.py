@@ -28,6 +28,18 @@ def write_avro(rows: pa.Table, node: Node) -> pa.Array:
     return _joined(fields, rows.num_rows).cast(pa.binary())
 
 
+def write_keys(keys: pa.Array, node: Node) -> pa.Array:
+    """Encodes one value of any type for each key, as bytes; NULL stays NULL. Raises BadData."""
+    there = np.asarray(keys.is_valid())
+    places = pa.array(np.cumsum(there) - 1, pa.int64(), mask=~there)
+    return _field("_key", node, keys.drop_null()).cast(pa.binary()).take(places)
+
+
+def write_long(value: int) -> bytes:
+    """Encodes one whole number."""
+    return bytes(_numbers(np.array([value], np.int64))[0].as_py())
+
+
 def _field(name: str, node: Node, column: pa.Array) -> pa.Array:
     try:
         return _encoded(node, column)

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.digits import all_written, written
+from millpond.digits import all_written, duration_text, written
 from millpond.types import whole
 
 _CONTROL = r'[\x00-\x1f"\\]'
@@ -57,6 +57,18 @@ def _cell(value: Any, dtype: pa.DataType) -> str:
     if value is None or not pa.types.is_floating(dtype):
         return _value(value, dtype)
     return str(_floats(pa.array([value], dtype))[0])
+
+
+def to_cells(column: pa.ChunkedArray) -> pa.Array:
+    """Returns what cells of CSV contain: plain values as they are, of nested ones their JSON, of others the text that
+    JSON has for them.
+    """
+    t, array = pa.types, whole(column)
+    if t.is_nested(array.type) or t.is_decimal(array.type):
+        return _texts(array)
+    if t.is_timestamp(array.type) or t.is_binary(array.type) or t.is_duration(array.type):
+        return pc.utf8_slice_codeunits(_texts(array), 1, -1)
+    return array
 
 
 def _texts(array: pa.Array) -> pa.Array:
@@ -130,7 +142,7 @@ def _value(value: Any, dtype: pa.DataType) -> str:
     elif isinstance(value, date):
         value = value.isoformat()
     elif isinstance(value, timedelta):
-        value = f"PT{value.total_seconds():g}S"
+        value = duration_text(value)
     elif isinstance(value, float) and not isfinite(value):
         value = "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     return json.dumps(value, ensure_ascii=False)

@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import Any
 from urllib.parse import unquote
 
-from millpond.connectors.sink import every_sink
+from millpond.connectors.sink import every_sink, find_sink
 from millpond.connectors.source import every_source
 from millpond.errors import Place
 from millpond.http.failures import Refused
@@ -17,7 +17,7 @@ from millpond.query.conditions import Condition
 from millpond.sql.calls import calls_in
 from millpond.sql.functions import FOR_CLIENTS, function_classes
 from millpond.sql.growth import check_growth
-from millpond.sql.options import COMMON_TABLE_OPTIONS, RUNNING_OPTIONS, STREAM_OPTIONS
+from millpond.sql.options import COMMON_TABLE_OPTIONS, RUNNING_OPTIONS, STREAM_OPTIONS, TTL_OPTIONS
 from millpond.sql.outside import Named, named_outside
 from millpond.sql.patterns import check_patterns, has_patterns
 from millpond.sql.spans import own_span
@@ -28,10 +28,11 @@ from millpond.tables.registry import backend_names, every_backend, find_backend
 
 Locate = Callable[[int, int], Place]
 
-_PLAIN_KINDS = ("bool", "int", "duration", "size", "choice")
+_PLAIN_KINDS = ("bool", "int", "duration", "size", "duration or size", "choice")
 _PLAIN_TEXTS = frozenset(
     """
-    primary.key query.name format delimiter quote escape null.value auto.offset.reset topic.retry.multiplier table
+    primary.key ttl.column query.name format delimiter quote escape null.value auto.offset.reset
+    topic.retry.multiplier table
     """.split()
 )
 """Text options that name nothing outside. All others do, or may."""
@@ -62,7 +63,8 @@ class Allowed:
     def _may(self, named: Named) -> bool:
         option = named.option
         if option is None:
-            return self.covers(named.text)
+            written = named.written
+            return self.covers(named.text) and (not written or find_sink(named.text).for_clients)
         if option == "extension":
             return named.text.lower() in _inside() or self.covers(f"{named.text.lower()}://")
         if option in harmless() or option.partition(".")[2] in harmless() or option.startswith("default."):
@@ -85,6 +87,8 @@ class Allowed:
     def _refused(self, named: Named) -> Refused:
         what = f'"{named.text}"' if named.option is None else f'the option "{named.option}"'
         listed = ", ".join(self._prefixes) or "nothing"
+        if named.written and self.covers(named.text):
+            return _not_written(named)
         error = Refused(
             403,
             "not_allowed",
@@ -94,6 +98,18 @@ class Allowed:
         )
         error.place = named.place
         return error
+
+
+def _not_written(named: Named) -> Refused:
+    """Returns the error for a URI that clients may read, and not write."""
+    error = Refused(
+        403,
+        "not_allowed",
+        f'over HTTP a statement may not write to "{named.text}": what the server allows is to read it',
+        hint="put the statement into the SQL file",
+    )
+    error.place = named.place
+    return error
 
 
 class Calls:
@@ -159,7 +175,7 @@ def harmless() -> frozenset[str]:
     """
     backends = (backend.options for backend in every_backend())
     declared = [
-        *COMMON_TABLE_OPTIONS, *RUNNING_OPTIONS, *STREAM_OPTIONS, *WINDOW_OPTIONS,
+        *COMMON_TABLE_OPTIONS, *TTL_OPTIONS, *RUNNING_OPTIONS, *STREAM_OPTIONS, *WINDOW_OPTIONS,
         *(o for options in backends for o in options),
         *(o for source in every_source() for o in source.options),
         *(o for sink in every_sink() for o in sink.options),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable
 from decimal import Decimal
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive
 
 from millpond.formats.jsondepth import MAX_DEPTH, is_deeper
 from millpond.http.failures import Refused, bad_request
@@ -24,15 +26,35 @@ async def read_body(request: Request, limits: Limits, most: int | None = None) -
         raise _too_large(most)
     if request.headers.get("content-encoding", "identity") != "identity":
         raise Refused(415, "unsupported", "a compressed body is not read", hint="send it as it is")
+    return await _in_time(_read(request, most), limits)
+
+
+async def read_parts(receive: Receive, limits: Limits) -> bytes:
+    """Returns the body of a request whose length is known to be small. Raises Refused if it does not arrive."""
+    return await _in_time(_received(receive), limits)
+
+
+async def _in_time(body: Awaitable[bytes], limits: Limits) -> bytes:
     try:
         async with asyncio.timeout(limits.body_seconds):
-            return await _read(request, most)
+            return await body
     except TimeoutError:
         raise Refused(
             408, "timed_out", f"the body did not come within {limits.body_seconds:g} s", hint="send it again"
         ) from None
     except ClientDisconnect:
         raise Refused(400, "bad_request", "the client has gone") from None
+
+
+async def _received(receive: Receive) -> bytes:
+    body, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ClientDisconnect
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    return body
 
 
 async def _read(request: Request, most: int) -> bytes:

@@ -71,7 +71,8 @@ class Channel:
         self._rows = 0
         self._history: deque[tuple[int, Changes]] = deque()
         self._history_rows = 0
-        self._lost = False
+        self._lost: str | None = None
+        """Why all clients have to start over."""
         self.idle_since: float | None = time.monotonic()
 
     @property
@@ -85,17 +86,17 @@ class Channel:
             self._rows += len(change)
             if self._rows > MOST_WAITING:
                 self._arrived.clear()
-                self._rows, self._lost = 0, True
+                self._rows, self._lost = 0, "changes arrived faster than they could be sent"
             else:
                 self._arrived.append((self.number, change))
         self._wake()
 
-    def lost(self) -> None:
+    def lost(self, why: str) -> None:
         """Records that the changes of a commit are not known: all clients start over."""
         with self._lock:
             self.number += 1
             self._arrived.clear()
-            self._rows, self._lost = 0, True
+            self._rows, self._lost = 0, why
         self._wake()
 
     def _next(self) -> tuple[int, Changes] | None:
@@ -165,8 +166,8 @@ class Channel:
     def deliveries(self) -> Iterator[Delivery]:
         """Yields the events for the commits since the last call."""
         if self._lost:
-            self._lost = False
-            yield from self.start_over("changes arrived faster than they could be sent")
+            why, self._lost = self._lost, None
+            yield from self.start_over(why)
         while (found := self._next()) is not None:
             number, change = found
             self._seen = number

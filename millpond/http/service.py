@@ -9,6 +9,7 @@ from millpond.http.allowed import Allowed, Calls
 from millpond.http.hub import Hub
 from millpond.http.metrics import Requests, registry_of
 from millpond.http.observation import Observer
+from millpond.http.posts import Posts
 from millpond.http.samples import Sampler
 from millpond.http.settings import Settings
 from millpond.http.threads import Threads
@@ -33,6 +34,7 @@ class Service:
         self.allowed = Allowed(settings.allow)
         self.calls = Calls(app.functions)
         self._threads = Threads(settings.limits)
+        self.posts = Posts(app.sender.send_together, settings.limits)
         self.run, self.in_thread = self._threads.run, self._threads.piece
         self.hub = Hub(app.store, app.catalog, app.secrets.mask_error, settings.limits)
         self.observer = Observer(
@@ -49,11 +51,15 @@ class Service:
         self.hub.begin(loop)
 
     async def end(self) -> None:
-        """Stops the hub; called in the loop when the server stops, while responses are still being sent."""
+        """Stops the hub, and refuses posted rows that wait; called in the loop when the server stops, while responses
+        are still being sent.
+        """
         self.stopping.set()
+        self.posts.stop()
         self.hub.end()
 
     def close(self) -> None:
         self.hub.close()
         self.sampler.close()
+        self.posts.close()
         self._threads.close()

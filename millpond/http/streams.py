@@ -6,22 +6,19 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import Response
 
-from millpond.errors import InvalidRecord, did_you_mean
-from millpond.formats.jsonvalues import DECODER, column_of, field_of
-from millpond.formats.text import Misfit
 from millpond.http.body import read_body
 from millpond.http.failures import Refused, bad_request, not_found
+from millpond.http.posted_rows import records_of, rows_of
+from millpond.http.posts import SMALL_BODY
 from millpond.http.responses import JSON, as_json
 from millpond.journal.responses import Answer
 from millpond.sql.catalog import Relation
-from millpond.types import Schema, type_name
+from millpond.types import type_name
 
 if TYPE_CHECKING:
     from millpond.http.service import Service
@@ -54,7 +51,11 @@ async def send_rows(service: Service, request: Request) -> Response:
     if key is not None and not 1 <= len(key) <= LONGEST_KEY:
         raise bad_request(f"an Idempotency-Key has 1 to {LONGEST_KEY} characters")
     body = await read_body(request, service.limits)
-    send = Sending(service, relation, body, ignore=unknown == "ignore")
+    ignore = unknown == "ignore"
+    if key is None and len(body) <= SMALL_BODY:
+        count = await service.posts.send(relation, body, ignore=ignore)
+        return Response(json.dumps({"rows": count}), media_type=JSON)
+    send = Sending(service, relation, body, ignore=ignore)
     text, again = await service.run(send.once, key) if key else (await service.run(send.send), False)
     return Response(text, media_type=JSON, headers={"Idempotency-Replayed": "true"} if again else None)
 
@@ -78,7 +79,7 @@ class Sending:
 
     def send(self, answer_as: tuple[str, str] | None = None) -> str:
         """Sends the rows, all or none, and responds; ``answer_as`` are the key and digest to store the response by."""
-        rows = decode(self._stream, self._body, ignore=self._ignore)
+        rows = rows_of(self._stream, records_of(self._stream, self._body, ignore=self._ignore))
         text = json.dumps({"rows": rows.num_rows})
         answer = None
         if answer_as is not None:
@@ -103,78 +104,3 @@ class Sending:
                 hint="a new request has a key of its own",
             )
         return known.text, True
-
-
-def decode(stream: Relation, body: bytes, *, ignore: bool) -> pa.Table:
-    """Returns the rows of a JSON object, of an array of objects, or of JSON lines. Numbers are read exactly, by the
-    type of their column."""
-    what = f'stream "{stream.name}"'
-    records = _records(body)
-    _check_fields(stream.schema, records, what, ignore)
-    arrays = []
-    for column in stream.schema:
-        assert column.type is not None
-        try:
-            arrays.append(column_of([field_of(r, column.name) for r in records], column.type))
-        except Misfit as misfit:
-            raise InvalidRecord(
-                f'row {misfit.index} for {what}: field "{column.name}": {misfit.value[:80]} is not a value of type '
-                f"{type_name(column.type)}",
-                row=misfit.index,
-                field=column.name,
-            ) from None
-    return pa.Table.from_arrays(arrays, schema=stream.schema.arrow())
-
-
-def _records(body: bytes) -> list[dict[str, Any]]:
-    try:
-        text = body.decode()
-    except UnicodeDecodeError:
-        raise bad_request("the body is not UTF-8 text") from None
-    text = text.removeprefix("\ufeff")
-    if not text.strip():
-        raise bad_request("the body is empty", "send a JSON object, an array of objects, or JSON lines")
-    try:
-        found = DECODER.decode(text)
-    except RecursionError:
-        raise bad_request("the body is nested too deeply") from None
-    except ValueError as error:
-        return _lines(text, error)
-    return _objects(found if isinstance(found, list) else [found], "row")
-
-
-def _lines(text: str, error: ValueError) -> list[dict[str, Any]]:
-    found = []
-    lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
-    for number, line in lines:
-        try:
-            found.append(DECODER.decode(line))
-        except (ValueError, RecursionError) as wrong:
-            reason = str(error) if len(lines) == 1 or not found else f"line {number}: {wrong}"
-            raise bad_request(
-                f"the body is not JSON: {reason}", "send a JSON object, an array of objects, or JSON lines"
-            ) from None
-    return _objects(found, "line")
-
-
-def _objects(found: list[Any], unit: str) -> list[dict[str, Any]]:
-    for index, one in enumerate(found):
-        if not isinstance(one, dict):
-            at = index if unit == "row" else index + 1
-            raise bad_request(f"{unit} {at} is not a JSON object", 'a row is {"column": value, …}')
-    return found
-
-
-def _check_fields(schema: Schema, records: Sequence[dict[str, Any]], what: str, ignore: bool) -> None:
-    if ignore:
-        return
-    known = {name.lower() for name in schema.names}
-    for row, record in enumerate(records):
-        for name in record:
-            if name.lower() not in known:
-                raise InvalidRecord(
-                    f'row {row} for {what}: field "{name}" is not in {what}',
-                    row=row,
-                    field=name,
-                    hint=did_you_mean(name, schema.names, f"its fields: {', '.join(schema.names)}"),
-                )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +14,8 @@ from millpond.changes import ROW
 from millpond.journal.blobs import Blob, combined, corrupt, decode, row_checksum
 from millpond.journal.database import LIVE, verified
 
+Adapt = Callable[[int, pa.RecordBatch], pa.RecordBatch]
+"""Returns the rows of a commit, by its number, with the current columns."""
 _BLOB = "schema, rows, length, crc, data, file, offset, seal"
 
 
@@ -101,9 +103,16 @@ def write_changes(
 
 
 def read_changes(
-    connection: sqlite3.Connection, directory: Path, name: str, schemas: Schemas, blobs: int, total: int
+    connection: sqlite3.Connection,
+    directory: Path,
+    name: str,
+    schemas: Schemas,
+    blobs: int,
+    total: int,
+    adapt: Adapt | None = None,
 ) -> Iterator[tuple[bool, pa.Table]]:
-    """Yields the table's changes in order: whether their last column says which rows are deletes, and the rows.
+    """Yields the table's changes in order: whether their last column says which rows are deletes, and the rows,
+    as ``adapt`` returns them.
 
     Raises StateCorrupt if they are not all of the ``blobs`` blobs with that ``total`` of checksums.
     """
@@ -112,7 +121,7 @@ def read_changes(
         for number, deletes, batch in read_blobs(connection, directory, name, schemas, blobs, total):
             # Rows that are identified by number: a later commit may name one that an earlier one added.
             apart = number if ROW in batch.schema.names else None
-            yield (deletes, apart), batch
+            yield (deletes, apart), batch if adapt is None else adapt(number, batch)
 
     for (deletes, _), rows in combined(batches(), lambda first, other: bool(first == other)):
         yield deletes, rows

@@ -75,9 +75,19 @@ class Facts:
         self.positions.pop(pipeline, None)
         connection.execute("DELETE FROM positions WHERE pipeline = ?", (pipeline,))
 
+    def move_position(self, connection: sqlite3.Connection, pipeline: str, named: str) -> None:
+        """Gives a position to a pipeline of another name."""
+        if (position := self.positions.get(pipeline)) is not None:
+            self.drop_position(connection, pipeline)
+            self.set_position(connection, replace(position, pipeline=named))
+
     def set_done(self, connection: sqlite3.Connection, statement: str) -> None:
         self.done.add(statement)
         connection.execute("INSERT OR REPLACE INTO done VALUES (?, ?)", (statement, row_checksum(statement)))
+
+    def drop_done(self, connection: sqlite3.Connection, statement: str) -> None:
+        self.done.discard(statement)
+        connection.execute("DELETE FROM done WHERE id = ?", (statement,))
 
     def set_end(self, connection: sqlite3.Connection, stream: str, end: int) -> None:
         self.ends[stream] = end

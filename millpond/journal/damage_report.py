@@ -10,6 +10,7 @@ from millpond.journal.blob_rows import Schemas, read_blobs
 from millpond.journal.commit_cache import read_ledger
 from millpond.journal.database import guarded
 from millpond.journal.read_only import untouched
+from millpond.journal.row_log import ROWS, Found
 
 _MOST = 20
 
@@ -20,12 +21,18 @@ def survey(directory: Path) -> str:
         with guarded(directory), untouched(directory) as connection:
             names = [row[0] for row in connection.execute("SELECT name FROM tables ORDER BY name")]
             lines = [f'table "{name}": {_readable(connection, directory, name)}' for name in names[:_MOST]]
+            state = connection.execute("SELECT revision FROM state WHERE id = 1").fetchone()
     except Error as error:
         return f"nothing of it can be read: {error.message}"
     except OSError as error:
         return f"nothing of it can be read: {error.strerror or error}"
     if len(names) > _MOST:
         lines.append(f"and {len(names) - _MOST} tables more")
+    try:
+        if logged := len(Found(directory, int(state[0]) if state else 0).records):
+            lines.append(f"{logged} small commits after that are in {ROWS}")
+    except (Error, OSError) as error:
+        lines.append(f"{ROWS}, which has the small commits after that, cannot be read: {error}")
     return "; ".join(lines) if lines else "no table has rows in it"
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from millpond.journal.blobs import corrupt
 from millpond.journal.database import FILE, LOG, guarded, read_mark
+from millpond.journal.row_log import Found
 
 _PREFIX = "inspect-"
 
@@ -51,6 +52,7 @@ def inspect(directory: Path) -> None:
     alone = closing(_connect(directory, "ro&immutable=1"))
     with guarded(directory), untouched(directory) if has_log else alone as connection:
         revision, closed = _state(connection)
+    revision = Found(directory, revision).revision
     if mark is not None and mark > revision:
         raise corrupt(f'"{directory / FILE}" has lost its last {mark - revision} writes')
     if mark is None and not has_log and not closed:

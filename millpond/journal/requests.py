@@ -7,17 +7,25 @@ returns only when its own commit is durable.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import Any, Generic, Protocol, TypeVar
 
 from millpond.changes import Position
 from millpond.errors import StateUnwritable
 from millpond.journal.blob_rows import Rows
 from millpond.journal.responses import Answer
 
+_PAUSE = 0.00005
+_LONGEST = 0.005
+"""The longest time that a thread waits for others, in seconds."""
 
-def _held() -> Lock:
+
+def held() -> Lock:
+    """Returns a lock that is taken, for a thread that waits until another releases it."""
     lock = Lock()
     lock.acquire()
     return lock
@@ -49,12 +57,19 @@ class Request:
     """Whether it is durable: then no later event makes it fail."""
     error: BaseException | None = None
     leads: bool = False
-    wake: Lock = field(default_factory=_held)
+    wake: Lock = field(default_factory=held)
 
     @property
     def empty(self) -> bool:
         """Returns whether it only needs a number."""
         return not (self.changes or self.sent or self.position or self.done or self.answer)
+
+    @property
+    def small(self) -> bool:
+        """Returns whether it is nothing but small changes of tables, one blob each."""
+        if self.sent or self.position or self.done or self.answer or not self.changes:
+            return False
+        return all(len(r.blobs) == 1 and r.blobs[0].data is not None for r, _ in self.changes.values())
 
     def end(self) -> None:
         """Records that it is durable, or was before."""
@@ -68,20 +83,41 @@ class Request:
         return {file for rows in (*kept, *self.sent.values()) for file in rows.files}
 
 
-class GroupCommit:
+class Member(Protocol):
+    """Represents a commit that waits for its group."""
+
+    number: int | None
+    committed: bool
+    error: BaseException | None
+    leads: bool
+    wake: Lock
+
+
+M = TypeVar("M", bound=Member)
+
+
+class GroupCommit(Generic[M]):
     """Runs ``write`` with the requests in the order of their arrival, in one thread at a time.
 
-    If it raises, all of its requests fail with that error. ``lock`` is held while it runs.
+    If it raises, all of its requests fail with that error. ``lock`` is held while it runs. A thread that writes first
+    waits for the others that wrote lately, for no longer than a group takes: so they share a sync.
     """
 
-    def __init__(self, write: Callable[[list[Request]], None]):
-        self.lock = Lock()
+    def __init__(self, write: Callable[[list[M]], None], lock: AbstractContextManager[Any]):
+        self.lock = lock
         self._write = write
         self._entering = Lock()
-        self._waiting: list[Request] = []
+        self._waiting: list[M] = []
         self._busy = False
+        self._expected = 1
+        self._took = 0.0
 
-    def submit(self, request: Request) -> int | None:
+    @property
+    def idle(self) -> bool:
+        """Returns whether nobody else commits, or did so lately."""
+        return not self._busy and self._expected < 2
+
+    def submit(self, request: M) -> int | None:
         with self._entering:
             self._waiting.append(request)
             request.leads, self._busy = not self._busy, True
@@ -97,15 +133,33 @@ class GroupCommit:
             raise request.error
         return request.number
 
-    def _lead(self, request: Request) -> None:
-        group: list[Request] = []
+    def _gather(self) -> None:
+        """Waits until as many threads are here as wrote lately, for as long as a group takes, and then while others
+        arrive.
+        """
+        if self._expected < 2:
+            return
+        began = time.perf_counter()
+        here, waited = 0, 0.0
+        while waited < _LONGEST and len(self._waiting) < self._expected:
+            if waited > self._took and len(self._waiting) == here:
+                break
+            here = len(self._waiting)
+            time.sleep(_PAUSE)
+            waited = time.perf_counter() - began
+
+    def _lead(self, request: M) -> None:
+        group: list[M] = []
         try:
+            self._gather()
             with self.lock:
                 with self._entering:
                     group, self._waiting = self._waiting, []
+                began = time.perf_counter()
                 self._write(group)
+                self._took = time.perf_counter() - began
         except Exception as e:
-            for member in group:
+            for member in group or [request]:
                 if not member.committed:
                     member.error = e
         except BaseException as e:
@@ -114,6 +168,10 @@ class GroupCommit:
                     member.error = StateUnwritable(f"the commit was interrupted: {e!r}")
             raise
         finally:
+            with self._entering:
+                if not group and request in self._waiting:  # it was interrupted before it began to write
+                    self._waiting.remove(request)
+            self._expected = len(group) + len(self._waiting)
             for member in group:
                 if member is not request:
                     member.wake.release()
@@ -128,7 +186,7 @@ class GroupCommit:
             self._waiting[0].leads = True
             self._waiting[0].wake.release()
 
-    def _withdraw(self, request: Request) -> None:
+    def _withdraw(self, request: M) -> None:
         """Withdraws a request whose thread was interrupted while it waited, if it is not being written."""
         with self._entering:
             if request in self._waiting:

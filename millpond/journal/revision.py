@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from millpond.journal.blob_rows import remove_rows
 from millpond.journal.catalog import Entry, remove_entry, write_entry
 from millpond.journal.commit_cache import Facts
+from millpond.journal.renames import rename_changes
 from millpond.journal.roll import trim
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
     """Lists entries to put, entries to drop by kind and name, and the tables, streams and positions to forget. Removal
-    comes first, so that a new statement finds nothing of an earlier one with the same name.
+    comes first, so that a new statement finds nothing of an earlier one with the same name. ``renames`` are tables with
+    their new names, ``moved`` pipelines whose positions get another name. ``done`` are statements that must not run
+    again, ``undone`` those that must.
     """
 
     put: Sequence[Entry] = ()
@@ -23,6 +26,10 @@ class Revision:
     tables: Sequence[str] = ()
     streams: Sequence[str] = ()
     positions: Sequence[str] = ()
+    renames: Sequence[tuple[str, str]] = ()
+    moved: Sequence[tuple[str, str]] = ()
+    done: Sequence[str] = ()
+    undone: Sequence[str] = ()
 
 
 def revise(connection: sqlite3.Connection, after: Facts, revision: Revision) -> list[str]:
@@ -38,6 +45,14 @@ def revise(connection: sqlite3.Connection, after: Facts, revision: Revision) -> 
         after.drop_end(connection, name)
     for pipeline in revision.positions:
         after.drop_position(connection, pipeline)
+    for old, new in revision.renames:
+        rename_changes(connection, after, old.lower(), new.lower())
+    for pipeline, named in revision.moved:
+        after.move_position(connection, pipeline, named)
+    for statement in revision.undone:
+        after.drop_done(connection, statement)
+    for statement in revision.done:
+        after.set_done(connection, statement)
     for kind, name in revision.drop:
         remove_entry(connection, kind, name)
     for entry in revision.put:

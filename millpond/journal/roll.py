@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -114,6 +115,55 @@ def _files(runs: Iterator[list[Segment]]) -> Iterator[list[list[Segment]]]:
         yield file
 
 
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """Reports what was removed: files that contained rows, the number of rows, the bytes that were in SQLite, and
+    whether there is more to remove.
+    """
+
+    files: list[str]
+    rows: int
+    inline: int
+    more: bool
+
+
 def trim(connection: sqlite3.Connection, stream: str, before: int) -> list[str]:
     """Removes the segments that end at or below ``before``; returns the files that contained them."""
-    return remove_rows(connection, "segments", "name = ? AND first + rows <= ?", (stream, before))
+    condition = "name = ? AND first < ? AND first + rows <= ?"
+    return remove_rows(connection, "segments", condition, (stream, before, before))
+
+
+def trim_some(connection: sqlite3.Connection, stream: str, before: int, most: int) -> Trimmed:
+    """Removes the segments that end at or below ``before``, at most so many."""
+    found = connection.execute(
+        "SELECT first + rows, rows, CASE WHEN file IS NULL THEN length ELSE 0 END FROM segments"
+        " WHERE name = ? AND first < ? AND first + rows <= ? ORDER BY first LIMIT ?",
+        (stream, before, before, most),
+    ).fetchall()
+    if not found:
+        return Trimmed([], 0, 0, False)
+    files = trim(connection, stream, found[-1][0])
+    return Trimmed(files, sum(f[1] for f in found), sum(f[2] for f in found), len(found) == most)
+
+
+def first_sent_since(connection: sqlite3.Connection, stream: str, time: float) -> int | None:
+    """Returns the first row of the oldest segment with a row that was sent at that time, or later."""
+    query = "SELECT first FROM segments WHERE name = ? AND sent >= ? ORDER BY first LIMIT 1"
+    row = connection.execute(query, (stream, time)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def first_within(connection: sqlite3.Connection, stream: str, size: int) -> int | None:
+    """Returns the first row of the newest segments that take up to so many bytes, or of the newest one if that takes
+    more; None if there is none.
+    """
+    query = "SELECT SUM(length) FROM segments WHERE name = ?"
+    left = int(connection.execute(query, (stream,)).fetchone()[0] or 0)
+    query = "SELECT first, length FROM segments WHERE name = ? ORDER BY first"
+    newest = None
+    for first, length in connection.execute(query, (stream,)):
+        newest = int(first)
+        if left <= size:
+            break
+        left -= length
+    return newest

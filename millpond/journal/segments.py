@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from millpond.errors import SourceChanged
 from millpond.journal.blob_rows import IN_RANGE, Schemas, Segment, read_segments
 from millpond.journal.blobs import PART_ROWS, combined
 from millpond.journal.database import guarded, open_to_read
@@ -142,9 +143,16 @@ def _batches(part: Part) -> Iterator[tuple[Segment, pa.RecordBatch]]:
             yield segment, _cut(part, segment, read[data])
         return
     with guarded(directory), closing(open_to_read(directory)) as connection:
-        schemas = Schemas()
+        schemas, at = Schemas(), part.start
         for segment in read_segments(connection, part.stream, part.start, part.end):
+            if segment.first > at:
+                break
             yield segment, _cut(part, segment, schemas.read(connection, segment.schema))
+            at = segment.end
+        if at < part.end:
+            raise SourceChanged(
+                f'rows {at} to {part.end - 1} of stream "{part.stream}" were removed while they were read'
+            )
 
 
 def _cut(part: Part, segment: Segment, schema: pa.Schema) -> pa.RecordBatch:

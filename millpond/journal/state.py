@@ -1,9 +1,10 @@
 """Manages the state directory: its owner, its format, and who may write to it.
 
-    format        "millpond 2"
+    format        "millpond 3"
     identity      which directory it is, for databases that store positions of several
     lock          flock, exclusive while an app runs, shared while others read; the writer's process id
     journal.db    the journal, and the files next to it; data/ contains the files that it names
+    journal.rows  small commits that journal.db does not have yet
     pinned/       links to files that Spark reads
 
 The lock is the operating system's and ends with the process, however that ends.
@@ -24,9 +25,11 @@ from typing import Self
 
 from millpond.errors import StateCorrupt, StateForeign, StateLocked, StateUnwritable
 
-FORMAT = "millpond 2\n"
-_EARLIER = "millpond 1\n"
-"""The format before streams had Parquet files. It is read, and becomes the newer one with the first app that writes."""
+FORMAT = "millpond 3\n"
+_EARLIER = ("millpond 1\n", "millpond 2\n")
+"""The formats before streams had Parquet files, and before small commits had a log. They are read, and become the
+newest one with the first app that writes.
+"""
 
 
 class StateDirectory:
@@ -108,7 +111,7 @@ class StateDirectory:
             self.path.chmod(0o700)
             self._write_once(file, FORMAT)
         found = file.read_text(errors="replace")
-        if found == _EARLIER:
+        if found in _EARLIER:
             if not self.read_only:
                 self._write_once(file, FORMAT)
         elif found != FORMAT:

@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from millpond import faults
+from millpond.changelog import ORIGIN, envelope
 from millpond.changes import Offset, Position
-from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, MOVED, OP, ORIGIN, envelope
+from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, MOVED, OP
 from millpond.connectors.cdc.source import CapturingSource
 from millpond.connectors.source import SEQ, Source
 from millpond.loading.bulk_load import Reached, fingerprint

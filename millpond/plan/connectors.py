@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from millpond.changelog import Style
 from millpond.connectors import abilities
 from millpond.connectors.sink import find_sink
 from millpond.connectors.source import Source, find_source
 from millpond.options import Option
 from millpond.sql.catalog import Relation
-from millpond.sql.uris import is_topic
 from millpond.tables.registry import find_backend
 from millpond.types import Schema
 
@@ -45,12 +45,36 @@ class Connectors:
     def sink_is_exact(self, uri: str, values: Mapping[str, Any]) -> bool:
         return find_sink(uri).is_exact(values)
 
-    def stands_in(self, uri: str) -> bool:
-        """Returns whether a test receives what would be written to a sink."""
-        return self.stand_in is not None and is_topic(uri)
+    def sink_takes_changes(self, uri: str) -> Style:
+        return find_sink(uri).takes_changes
+
+    def check_sink(
+        self,
+        uri: str,
+        values: Mapping[str, Any],
+        schema: Schema,
+        *,
+        running: bool,
+        groups: bool,
+        changes: bool = False,
+    ) -> None:
+        sink = find_sink(uri)
+        sink.check_statement(uri, values, schema, running=running)
+        if groups:
+            sink.check_groups(uri, values, schema)
+        if changes:
+            sink.check_changes(uri, values, schema)
+
+    @property
+    def stands_in(self) -> bool:
+        """Returns whether a test receives what would be written to sinks."""
+        return self.stand_in is not None
 
     def place(self, values: Mapping[str, Any]) -> str | None:
         return find_backend(str(values.get("extension") or "memory")).place(values)
+
+    def evicts(self, values: Mapping[str, Any]) -> bool:
+        return find_backend(str(values.get("extension") or "memory")).evicts
 
     def open(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Source:
         key = (uri, repr((sorted(values.items()), declared)))

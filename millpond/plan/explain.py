@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Protocol
 
-from millpond.connectors.sink import NativeSink, Sink, find_sink
+from millpond.connectors.sink import NativeSink, Sink, find_sink, settled
 from millpond.engine_rule import Engine, EngineRule, rule_of
 from millpond.errors import without_passwords
 from millpond.plan.load import order_matters
 from millpond.plan.pairs import why_collected
 from millpond.plan.plans import (
     BatchPlan,
+    ChangesPlan,
     FoldPlan,
     GroupsPlan,
     JoinPlan,
@@ -22,6 +24,7 @@ from millpond.plan.plans import (
 )
 from millpond.plan.state import explain_join, explain_misses, explain_state
 from millpond.plan.statement_plan import Planned
+from millpond.plan.view_explain import explain_view
 from millpond.predicates import text
 from millpond.sql import statements as st
 from millpond.sql.catalog import Relation
@@ -44,6 +47,11 @@ from millpond.sql.render.folds import not_divided
 from millpond.sql.resolve import Resolved
 from millpond.types import type_name
 
+_BLOCK = {
+    st.Begin: "BEGIN: the changes of the statements up to COMMIT become visible together",
+    st.Commit: "COMMIT: the end of the block",
+}
+
 
 class Ways(Protocol):
     """Says which engine evaluates a statement, and why."""
@@ -60,9 +68,11 @@ def explain_plan(
     readers: Mapping[str, str] | None = None,
     *,
     engine: Engine = "auto",
+    durable: bool = True,
 ) -> list[str]:
     """Returns the lines of EXPLAIN for a statement. ``ways`` returns which engine evaluates a query, ``asked`` what
-    other systems are queried for, by view, ``readers`` who reads files on executors; ``engine`` is the app's setting.
+    other systems are queried for, by view, ``readers`` who reads files on executors; ``engine`` is the app's setting,
+    ``durable`` says whether it has a state directory.
     """
     checked, plan = planned.checked, planned.plan
     lines = [_headline(planned)]
@@ -89,7 +99,7 @@ def explain_plan(
             lines.append(_evaluated(*ways.way(resolve_values(target.schema, rows))))
     if checked.changes is not None:
         if isinstance(checked, CheckedInsert) and checked.changes.kind == "sink":
-            lines += _sink(checked, checked.changes, plan, engine)
+            lines += _sink(checked, checked.changes, plan, engine, durable=durable)
         else:
             lines.append(_target(checked, checked.changes))
     return lines
@@ -114,6 +124,8 @@ def _headline(planned: Planned) -> str:
         st.Truncate: "TRUNCATE",
         st.Drop: "DROP",
     }.get(type(checked.statement), type(checked.statement).__name__)
+    if isinstance(checked.statement, st.Begin | st.Commit):
+        return _BLOCK[type(checked.statement)]
     if not isinstance(checked, CheckedQuery):
         return f"{name}: done at once"
     ends = plan is None or (isinstance(plan, LoadPlan) and not plan.follows)
@@ -127,6 +139,13 @@ def _pipeline(plan: PipelinePlan, ways: Ways, rule: EngineRule) -> Iterator[str]
         yield from _join(plan.join, ways, rule)
         if rule.engine != "process":
             yield _pairs(collected)
+    if isinstance(plan, ChangesPlan):
+        yield (
+            f"changes of table {plan.table}: its rows as of one commit first, then the changes of each commit, from a"
+            " changelog that is written in the same commits and kept until they are delivered"
+        )
+        relation = replace(plan.batch.stream.relation, name=f"the changelog of {plan.table}")
+        plan = replace(plan, batch=replace(plan.batch, stream=replace(plan.batch.stream, relation=relation)))
     if plan.target.real_time:
         yield f"real time: read {plan.batch.stream.relation.name}, evaluated by Spark alone, row by row"
     else:
@@ -176,11 +195,7 @@ def _once(
         if i.view in asked:
             yield f"sends: {asked[i.view]}"
     if isinstance(plan, ViewPlan):
-        yield (
-            f"follows its inputs: a change recomputes the rows with the same {', '.join(plan.parts.columns)}"
-            if plan.parts is not None
-            else "follows its inputs: a change recomputes all rows and compares them"
-        )
+        yield from explain_view(plan)
     elif plan is not None:
         yield from _load(plan)
     who, why = ways.way(query)
@@ -290,17 +305,29 @@ def _fold(fold: Fold, ways: Ways, rule: EngineRule) -> Iterator[str]:
         yield f"returning: a row for each applied event into stream {fold.returning.into.name}, in the same commit"
 
 
-def _sink(checked: CheckedInsert, target: Relation, plan: object, engine: Engine) -> Iterator[str]:
+def _sink(
+    checked: CheckedInsert, target: Relation, plan: object, engine: Engine, *, durable: bool
+) -> Iterator[str]:
     """Describes who writes a sink, and what it guarantees."""
-    sink = find_sink(target.name)(target.name, checked.sink_options, target.schema)
+    options = settled(checked.sink_options, durable=durable)
+    sink = find_sink(target.name)(target.name, options, target.schema)
     yield f"sink: written by {_writer(sink, plan, engine)}"
-    yield f"target: {without_passwords(target.name)}, {sink.guarantee}"
+    guarantee = sink.guarantee
+    if plan is None and "delivery" in options and sink.exact:
+        # Only a statement of the app's file has a position that outlives it.
+        again = find_sink(target.name)(target.name, {**options, "delivery": "at-least-once"}, target.schema)
+        guarantee = f"{again.guarantee}; as a statement of the app's file {sink.guarantee}"
+    yield f"target: {without_passwords(target.name)}, {guarantee}"
 
 
 def _writer(sink: Sink, plan: object, engine: Engine) -> str:
     if not isinstance(sink, NativeSink) or not sink.by_spark:
         return sink.writer
-    if not isinstance(plan, RowsPlan) or (plan.join is not None and why_collected(plan) is not None):
+    if (
+        not isinstance(plan, RowsPlan)
+        or isinstance(plan, ChangesPlan)
+        or (plan.join is not None and why_collected(plan) is not None)
+    ):
         return "one task of Spark: the driver has its rows"
     if plan.target.real_time:
         return "Spark's executors, row by row"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal, TypedDict
 
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.changelog import CHANGES, KEY, changelog_schema
 from millpond.connectors.source import DELETED, MESSAGE
 from millpond.engine_rule import EngineRule, rule_of
 from millpond.errors import Place
@@ -15,6 +17,7 @@ from millpond.plan.plans import (
     WAIT,
     BatchPlan,
     BlockPlan,
+    ChangesPlan,
     FoldPlan,
     GroupsPlan,
     JoinedStreamPlan,
@@ -31,7 +34,7 @@ from millpond.plan.plans import (
 )
 from millpond.sql.aggregate import Aggregation, is_live_aggregate, split
 from millpond.sql.catalog import Relation
-from millpond.sql.checked import CheckedBlock, CheckedFold, CheckedRunnable
+from millpond.sql.checked import ChangesForm, CheckedBlock, CheckedFold, CheckedInsert, CheckedRunnable
 from millpond.sql.grouping import is_aggregated
 from millpond.sql.joins import JoinedStreams, Side, joins_of
 from millpond.sql.lineage import over_stream
@@ -68,6 +71,7 @@ class _Handling(TypedDict):
     miss: MissPlan | None
     wait: float
     rule: EngineRule
+    start: Literal["earliest", "latest"] | None
     join: JoinPlan | None
 
 
@@ -86,6 +90,7 @@ def _plan_member(checked: CheckedRunnable, name: str, target: Target) -> RowsPla
         miss=_plan_misses(checked),
         wait=options.get("table.wait.timeout", WAIT),
         rule=rule_of(options),
+        start=options.get("start"),
         join=plan_join(query),
     )
     if isinstance(checked, CheckedFold):
@@ -94,10 +99,37 @@ def _plan_member(checked: CheckedRunnable, name: str, target: Target) -> RowsPla
         aggregation = split(query)
         batch, mark = plan_batch(aggregation.partial), _plan_mark(query, aggregation)
         return GroupsPlan(**every, **handling, batch=batch, aggregation=aggregation, mark=mark)
+    if checked.form is not None:
+        return _plan_changes(checked, checked.form, every, handling)
     batch, keys = plan_batch(query), _plan_keys(query, checked.changes, target)
     if keys is not None:
         return KeyedPlan(**every, **handling, batch=batch, keys=keys)
     return RowsPlan(**every, **handling, batch=batch)
+
+
+def _plan_changes(
+    checked: CheckedRunnable, form: ChangesForm, every: _Every, handling: _Handling
+) -> ChangesPlan:
+    """Plans a statement over the changes of a table: its batches are rows of a changelog of its own."""
+    batch, target = plan_batch(checked.resolved), checked.changes
+    table = batch.stream.relation
+    assert target is not None
+    named = checked.sink_options.get("key") if isinstance(checked, CheckedInsert) else None
+    if form.style == "message" and KEY in checked.resolved.schema:
+        named = KEY
+    known = {n.lower(): n for n in checked.resolved.schema.names}
+    wanted = [n.strip() for n in str(named or "").split(",") if n.strip()]
+    changelog = Relation(f"{every['name']}{CHANGES}", "stream", changelog_schema(table.schema), running=True)
+    return ChangesPlan(
+        **every,
+        **handling,
+        batch=replace(batch, stream=replace(batch.stream, relation=changelog)),
+        table=table.name,
+        key=table.schema.key,
+        named_by=tuple(known.get(n.lower(), n) for n in wanted),
+        form=form,
+        written=target.schema,
+    )
 
 
 def _plan_keys(resolved: Resolved, relation: Relation | None, target: Target) -> KeyPlan | None:
@@ -162,6 +194,7 @@ def plan_sides(plan: PipelinePlan, join: JoinPlan) -> tuple[JoinedStreamPlan, ..
                 part_of=plan.name,
                 wait=plan.wait,
                 rule=plan.rule,
+                start=plan.start,
             )
         )
     return tuple(made)

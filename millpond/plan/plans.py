@@ -10,9 +10,10 @@ from millpond.engine_rule import BY_APP, EngineRule
 from millpond.errors import Place
 from millpond.sql.aggregate import Aggregation
 from millpond.sql.catalog import Relation
-from millpond.sql.checked import SourceOptions
+from millpond.sql.checked import ChangesForm, SourceOptions
 from millpond.sql.errortables import error_table
 from millpond.sql.fold import Fold
+from millpond.sql.incremental.nodes import ByChanges
 from millpond.sql.joins import StreamJoin
 from millpond.sql.resolve import Input, Resolved
 from millpond.types import Schema
@@ -153,6 +154,8 @@ class PipelinePlan:
     """Seconds that it waits for tables to load."""
     rule: EngineRule = BY_APP
     """Which engine evaluates its batches."""
+    start: Literal["earliest", "latest"] | None = None
+    """Where a new query begins to read, if the stream does not decide."""
     join: JoinPlan | None = None
     """For a statement over a join of streams: the join that produces the rows of its batches."""
 
@@ -200,6 +203,22 @@ class KeyedPlan(RowsPlan):
     """Describes a statement that fills a keyed table, over messages that may delete a row of it."""
 
     keys: KeyPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangesPlan(RowsPlan):
+    """Describes a statement that writes the changes of ``table``. The stream of its batches is the changelog of the
+    table; its query is evaluated over the rows before and after each change. ``written`` are the columns of what is
+    written.
+    """
+
+    table: str
+    key: tuple[str, ...]
+    """The primary key of the table."""
+    named_by: tuple[str, ...]
+    """The outputs that identify what is written, if the target writes by key."""
+    form: ChangesForm
+    written: Schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,8 +285,10 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class ViewPlan:
-    """Describes a table that follows a query over tables. Without ``parts`` the whole query is evaluated
-    and compared.
+    """Describes a table that follows a query over tables.
+
+    With ``by_changes.root`` changes go through operators. Otherwise, and where that is cheaper, the rows with the same
+    ``parts`` are recomputed; without these all rows.
     """
 
     name: str
@@ -275,7 +296,13 @@ class ViewPlan:
     query: Resolved
     target: Target
     parts: Parts | None
+    by_changes: ByChanges
     place: Place | None = None
+    refresh: str = "auto"
+    in_commit: bool = False
+    """Whether it changes in the commit that changes its inputs; otherwise after it."""
+    state_limit: int | None = None
+    """The bytes that the state of its operators may take."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,20 @@ evaluated again and compared.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from sqlglot import exp
 
 from millpond.plan.plans import Parts, Target, ViewPlan
-from millpond.sql.checked import CheckedRunnable
+from millpond.sql.checked import CheckedRunnable, CheckedTableAs
 from millpond.sql.conjuncts import compared_alike, conjuncts
 from millpond.sql.grouping import contains_window, is_aggregated
+from millpond.sql.incremental.ordered import in_total_order
+from millpond.sql.incremental.tree import keep_by_changes
 from millpond.sql.resolve import Input, Resolved
+from millpond.sql.rewrite import rewrite
+from millpond.sql.rewrite.exists_list import exists_list
 from millpond.sql.running import from_items
 
 Place = Mapping[str, str]
@@ -30,14 +34,29 @@ _BARRED = ("limit", "offset", "qualify", "laterals", "with_", "pivots", "windows
 
 
 def plan_view(checked: CheckedRunnable, name: str, target: Target) -> ViewPlan:
-    query = checked.resolved
-    return ViewPlan(name, checked.statement.text, query, target, find_parts(query), checked.statement.place)
+    options = checked.table_options if isinstance(checked, CheckedTableAs) else {}
+    resolved = replace(checked.resolved, expression=rewrite(checked.resolved.expression, (exists_list,)))
+    ordered = in_total_order(resolved)
+    by_changes = keep_by_changes(ordered)
+    query = resolved if by_changes.root is None else ordered
+    return ViewPlan(
+        name,
+        checked.statement.text,
+        query,
+        target,
+        find_parts(query),
+        by_changes,
+        checked.statement.place,
+        options.get("refresh", "auto"),
+        options.get("consistency") == "commit",
+        options.get("state.max_memory"),
+    )
 
 
 def find_parts(resolved: Resolved) -> Parts | None:
     """Returns the columns that divide the result; None if it must be evaluated as a whole."""
     places = _places(resolved.expression)
-    if places is None or any(i.relation.kind == "source" for i in resolved.inputs):
+    if places is None or any(i.relation.kind == "source" or i.relation.evicts for i in resolved.inputs):
         return None
     views, key = {i.view for i in resolved.inputs}, resolved.schema.key
     found = {

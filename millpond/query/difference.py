@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -9,8 +10,11 @@ import pyarrow as pa
 from millpond.changes import ROW, Changes
 from millpond.errors import QueryFailed
 from millpond.query.duck import Duck
+from millpond.records.tuples import Row, rows_of
 
 _AT = "__at"
+_FEW = 1_000
+"""Rows of both tables up to which they are compared without DuckDB."""
 
 
 def difference(duck: Duck, before: pa.Table, after: pa.Table, key: Sequence[str]) -> Changes:
@@ -20,13 +24,19 @@ def difference(duck: Duck, before: pa.Table, after: pa.Table, key: Sequence[str]
     has two rows with one key.
     """
     names = [n for n in after.column_names if n != ROW]
-    if key:
-        _each_once(duck, after, key)
-    tables = {"b": _numbered(before.select(names)), "a": _numbered(after)}
     columns = range(len(names))
     keys = [names.index(k) for k in key] if key else columns
-    came = _missing(duck, tables, "a", "b", columns, counted=not key)
-    gone = _missing(duck, tables, "b", "a", keys, counted=not key)
+    few = _as_rows(before, after, names)
+    if few is not None:
+        there, now = few
+        _check_once(after, key, _twice([tuple([row[k] for k in keys]) for row in now]) if key else None)
+        came = _missing_of(now, there, columns, counted=not key)
+        gone = _missing_of(there, now, keys, counted=not key)
+    else:
+        _check_once(after, key, _twice_in(duck, after, key) if key else None)
+        tables = {"b": _numbered(before.select(names)), "a": _numbered(after)}
+        came = _missing(duck, tables, "a", "b", columns, counted=not key)
+        gone = _missing(duck, tables, "b", "a", keys, counted=not key)
     put, ended = after.take(came), before.take(gone)
     if not key:
         put = put.append_column(ROW, pa.nulls(put.num_rows, pa.int64()))
@@ -51,18 +61,69 @@ def _missing(
     return duck.run(sql, tables)["place"]
 
 
-def _each_once(duck: Duck, rows: pa.Table, key: Sequence[str]) -> None:
-    keys = _numbered(rows.select(list(key)))
+def _as_rows(before: pa.Table, after: pa.Table, names: Sequence[str]) -> tuple[list[Row], list[Row]] | None:
+    """Returns the rows of both tables; None if they are many, or Python does not compare their values as SQL does."""
+    if before.num_rows + after.num_rows > _FEW or not all(
+        _is_simple(after.schema.field(n).type) for n in names
+    ):
+        return None
+    try:
+        return rows_of(before, names), rows_of(after, names)
+    except (OverflowError, ValueError):  # a date outside of Python's range
+        return None
+
+
+def _missing_of(
+    of: Sequence[Row], other: Sequence[Row], columns: Sequence[int], *, counted: bool
+) -> pa.Array:
+    """Does the same as ``_missing`` for a few rows."""
+    there = Counter(tuple([row[c] for c in columns]) for row in other)
+    found: list[int] = []
+    for at, row in enumerate(of):
+        value = tuple([row[c] for c in columns])
+        if not there[value]:
+            found.append(at)
+        elif counted:
+            there[value] -= 1
+    return pa.array(found, pa.int64())
+
+
+def _twice(keys: Sequence[Row]) -> int | None:
+    """Returns the place of a row with a key that another row has."""
+    seen: set[Row] = set()
+    for at, key in enumerate(keys):
+        if key in seen:
+            return at
+        seen.add(key)
+    return None
+
+
+def _twice_in(duck: Duck, rows: pa.Table, key: Sequence[str]) -> int | None:
+    """Does the same as ``_twice`` for many rows."""
     listed = ", ".join(f"c{i}" for i in range(len(key)))
     sql = f"SELECT min({_AT}) AS place FROM k GROUP BY {listed} HAVING count(*) > 1 LIMIT 1"
-    twice = duck.run(sql, {"k": keys})
-    if twice.num_rows:
-        (first,) = rows.select(list(key)).take(twice["place"]).to_pylist()
+    found: list[int] = duck.run(sql, {"k": _numbered(rows.select(list(key)))})["place"].to_pylist()
+    return found[0] if found else None
+
+
+def _check_once(rows: pa.Table, key: Sequence[str], twice: int | None) -> None:
+    if twice is not None:
+        (first,) = rows.select(list(key)).slice(twice, 1).to_pylist()
         key_text = ", ".join(f"{name} = {value!r}" for name, value in first.items())
         raise QueryFailed(
             f"the query gives several rows for the key {key_text}",
             hint="group by the key, or declare one that is unique",
         )
+
+
+def _is_simple(dtype: pa.DataType) -> bool:
+    """Returns whether Python compares values of the type as SQL does."""
+    t = pa.types
+    kinds = (
+        *(t.is_integer, t.is_floating, t.is_decimal, t.is_string),
+        *(t.is_boolean, t.is_date32, t.is_timestamp),
+    )
+    return any(kind(dtype) for kind in kinds)
 
 
 def _numbered(rows: pa.Table) -> pa.Table:

@@ -127,8 +127,9 @@ class Table(Reader):
         """Replaces it by the other one, with its rows."""
         self._set_up(other._compiler, other._backend, other._writer)
 
-    def widen(self, relation: Relation) -> None:
-        """From now on it has the columns of the relation, over the same rows."""
+    def reshape(self, relation: Relation, backend: Backend, writer: Writer) -> None:
+        """From now on it is the table over that backend, which has the columns of the relation and the same rows."""
+        self._backend, self._writer = backend, writer
         self._compile_for(Compiler(relation, self._compiler.evaluator))
 
     def stands_for(self, relation: Relation, backend: Backend) -> bool:

@@ -98,7 +98,12 @@ def table_options(schema: Schema, options: Mapping[str, str], what: str) -> dict
 
 def declaration_of(schema: Schema, options: Mapping[str, str]) -> str:
     """Returns what follows the name in the CREATE TABLE of such a table."""
-    columns = [f"{quote(c.name)} {type_name(c.type)}" + ("" if c.nullable else " NOT NULL") for c in schema]
+    columns = [
+        f"{quote(c.name)} {type_name(c.type)}"
+        + ("" if c.nullable else " NOT NULL")
+        + ("" if c.default is None else f" DEFAULT {c.default}")
+        for c in schema
+    ]
     if schema.key:
         columns.append(f"PRIMARY KEY ({', '.join(map(quote, schema.key))})")
     settings = ", ".join(f"'{k}' = '{v}'" for k, v in options.items())

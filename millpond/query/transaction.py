@@ -19,6 +19,7 @@ from millpond.store.external import one_database
 from millpond.store.snapshot import StoreSnapshot
 from millpond.store.store import Store
 from millpond.tables.base import Backend, Snapshot
+from millpond.types import Schema
 
 Run = Callable[["Transaction", str, Params], Result]
 """Runs the statements of a text in a transaction."""
@@ -81,11 +82,7 @@ class Transaction:
         others = (self._backend(name) for name in self._overlays)
         one_database((*backends.values(), *others))
         for name, backend in backends.items():
-            if backend.schema != self._base.snapshot(name).schema:
-                raise Conflict(
-                    f'table "{name}" has new columns since the transaction began',
-                    hint="run the transaction again",
-                )
+            self._check_columns(name, backend.schema)
         checked = {name: backends[name].check(change) for name, change in changes.items()}
         for name, change in checked.items():
             key = name.lower()
@@ -111,13 +108,23 @@ class Transaction:
         self._check_open()
         self.open = False
         overlays = {n: o for n, o in self._overlays.items() if o.changed}
+        for name in overlays:
+            self._backend(name)  # it may be dropped
         self._store.write(lambda now: (self._changes(overlays, now), None), done=done, into=overlays)
 
     def _changes(self, overlays: Mapping[str, Overlay], now: StoreSnapshot) -> dict[str, Changes]:
         for name, overlay in overlays.items():
+            self._check_columns(name, now.snapshot(name).schema)
             if now.version(name) != self._base.version(name):
                 overlay.check_untouched(now.snapshot(name), name)
         return {name: changes for name, o in overlays.items() if len(changes := o.changes())}
+
+    def _check_columns(self, table: str, now: Schema) -> None:
+        if now != self._base.snapshot(table).schema:
+            raise Conflict(
+                f'table "{table}" has new columns since the transaction began',
+                hint="run the transaction again",
+            )
 
     def rollback(self) -> None:
         """Discards the changes. It may be called twice."""

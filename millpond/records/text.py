@@ -9,7 +9,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
-from millpond.digits import written
+from millpond.digits import duration_text, written
 
 
 def to_json(value: Any, *, micros: bool = False) -> str:
@@ -47,7 +47,7 @@ def plain(value: Any) -> str:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, timedelta):
-        return f"PT{value.total_seconds():g}S"
+        return duration_text(value)
     return str(value)
 
 

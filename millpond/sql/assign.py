@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 from sqlglot import exp
 
 from millpond.errors import Place, SqlError, TypeMismatch
 from millpond.sql.resolve import Resolved
-from millpond.types import Schema, type_name
+from millpond.types import Column, Schema, type_name
 
 _OUT = "__out"
 
@@ -68,9 +68,15 @@ def check_count(given: int, columns: Sequence[str], what: str, place: Place | No
 
 
 def assign(
-    resolved: Resolved, target: Schema, columns: Sequence[str], place: Place | None
+    resolved: Resolved,
+    target: Schema,
+    columns: Sequence[str],
+    place: Place | None,
+    default: Callable[[Column], exp.Expr] = lambda _: exp.Null(),
 ) -> tuple[Resolved, list[SqlError]]:
-    """Returns the query in the shape of the target. It fills ``columns``, in order; the others are NULL."""
+    """Returns the query in the shape of the target. It fills ``columns``, in order; the others have their ``default``,
+    which is of their type, or NULL.
+    """
     count = check_count(len(resolved.schema), columns, "the query", place)
     if count is not None:
         return resolved, [count]
@@ -82,8 +88,8 @@ def assign(
         index = filled.get(column.name.lower())
         value: exp.Expr
         if index is None:
-            value = exp.Null()
-            source: pa.DataType | None = pa.null()
+            value = default(column)
+            source: pa.DataType | None = pa.null() if isinstance(value, exp.Null) else column.type
         else:
             given = resolved.schema.columns[index]
             source = given.type

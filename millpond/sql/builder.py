@@ -12,6 +12,7 @@ from millpond.errors import Error, SqlError, TypeMismatch, UnknownName, did_you_
 from millpond.sql import statements as st
 from millpond.sql.assign import assignable, build_type, check_count
 from millpond.sql.catalog import Catalog, Relation
+from millpond.sql.defaults import default_of, is_default
 from millpond.sql.fold import identity_columns
 from millpond.sql.grouping import contains_aggregate
 from millpond.sql.resolve import Resolved, Resolver
@@ -74,7 +75,7 @@ class MutationBuilder:
         ]
 
     def new_row(self, assigned: Sequence[tuple[str, exp.Expr]], *, keep: bool) -> list[exp.Expr]:
-        """Returns every column of the target: the assigned value, else the old one (``keep``) or NULL."""
+        """Returns every column of the target: the assigned value, else the old one (``keep``) or its default."""
         values: dict[str, exp.Expr] = {}
         for name, value in assigned:
             column = self.target.schema.find(name)
@@ -94,12 +95,12 @@ class MutationBuilder:
                 where, hint = "SET" if keep else "VALUES", "use a subquery: (SELECT … FROM …)"
                 self.error(SqlError(f"an aggregate cannot stand in {where}", place=at, hint=hint))
             else:
-                values[column.name] = value.copy()
+                values[column.name] = default_of(column) if is_default(value) else value.copy()
         row: list[exp.Expr] = []
         for column in self.target.schema:
             given = values.get(column.name)
             if given is None:
-                given = self.column(column.name) if keep else exp.Null()
+                given = self.column(column.name) if keep else default_of(column)
             row.append(exp.alias_(exp.Paren(this=given), column.name, quoted=True))
         return row
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from millpond.errors import Place, UnknownName, did_you_mean
+from millpond.options import Retention
 from millpond.sql.statements import Query, Watermark
 from millpond.sql.uris import TOPIC_CALL
 from millpond.types import Schema
@@ -28,6 +29,14 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Ttl:
+    """Says how many seconds a row stays in a table: after the time in a column of it, or after its last change."""
+
+    seconds: float
+    column: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Relation:
     """Describes something that FROM can name.
 
@@ -36,10 +45,12 @@ class Relation:
     table reads it with its row numbers. ``guessed`` says that the types of a source were inferred from its text,
     ``declared`` which types a statement wants. ``strict`` says that INSERT refuses an existing key. ``live`` marks a
     table that follows a query over tables: only that query changes it. ``place`` is the database that stores the table,
-    None for the app's journal. ``null_keys`` says that NULL is a valid key value. ``watermark`` says how far the times
-    of a stream have come, ``limits`` how much of it is read at once. ``rejects`` says that a source may have records
-    that cannot be read, which become error records; ``follows`` that a table over a source follows it; ``captured``
-    that it does so by change capture; ``spreads`` that executors may read it for a load.
+    None for the app's journal. ``evicts`` says that rows leave it without a change. ``null_keys`` says that NULL is a
+    valid key value. ``watermark`` says how far the times of a stream have come, ``limits`` how much of it is read at
+    once, ``retention`` how much of it is kept, ``ttl`` how long the rows of a table are. ``rejects`` says that a source
+    may have records that cannot be read, which become error records; ``follows`` that a table over a source follows it;
+    ``captured`` that it does so by change capture; ``spreads`` that executors may read it. ``changing`` says that it is
+    the changes of the table of that name, which a statement with EMIT CHANGES reads.
     """
 
     name: str
@@ -54,13 +65,17 @@ class Relation:
     strict: bool = False
     live: bool = False
     place: str | None = None
+    evicts: bool = False
     null_keys: bool = False
     watermark: Watermark | None = None
     limits: Limits | None = None
+    retention: Retention | None = None
+    ttl: Ttl | None = None
     rejects: bool = False
     follows: bool = False
     captured: bool = False
     spreads: bool = False
+    changing: bool = False
 
     @property
     def is_open(self) -> bool:

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from millpond.engine_rule import Engine
 from millpond.errors import (
     AlreadyExists,
     CheckFailed,
@@ -45,7 +46,9 @@ from millpond.sql.checked_commands import (
     CheckedReplay,
     CheckedShow,
     CheckedShowCreate,
+    CheckedUpgrade,
 )
+from millpond.sql.checking.alters import check_alter
 from millpond.sql.checking.creates import Creates
 from millpond.sql.checking.inserts import Inserts
 from millpond.sql.checking.mutations import (
@@ -81,7 +84,7 @@ class Checker:
     """Checks the statements of one text in order; the catalog grows with what they declare.
 
     ``streams``, ``functions`` and ``kept`` are as in ``Queries``; ``queries``, ``dropped`` and ``counts`` as in
-    ``QueryNames``.
+    ``QueryNames``; ``engine`` is that of statements that set none.
     """
 
     def __init__(
@@ -96,7 +99,9 @@ class Checker:
         dropped: Collection[str] = (),
         counts: Mapping[str, int] | None = None,
         kept: Schema | None = None,
+        engine: Engine = "auto",
     ):
+        self._engine = engine
         self._queries = Queries(
             catalog, world, locate=locate, functions=functions, streams=streams, kept=kept
         )
@@ -109,6 +114,7 @@ class Checker:
             st.CreateView: creates.view,
             st.CreateIndex: self._create_index,
             st.Drop: self._drop,
+            st.AlterTable: self._alter,
             st.Insert: inserts.insert,
             st.Select: inserts.select,
             st.Update: self._update,
@@ -124,6 +130,7 @@ class Checker:
             st.ShowCreate: self._show_create,
             st.Describe: self._describe,
             st.Explain: self._explain,
+            st.ExplainUpgrade: CheckedUpgrade,
             st.Replay: self._replay,
             st.ControlQuery: self._control_query,
         }
@@ -136,6 +143,10 @@ class Checker:
         """Returns the checked statement, or None after adding to ``errors``."""
         before = len(self.errors)
         self._queries.begin()
+        if isinstance(statement, _CREATES) and statement.or_replace:
+            there = self._queries.catalog.find(statement.name)
+            if there is not None:
+                self._names.forget(own_query_name(there.kind, there.name))
         check = self._kinds.get(type(statement))
         if check is None:
             self._queries.refuse(title(statement), statement)
@@ -207,7 +218,7 @@ class Checker:
 
     def _check_engine(self, checked: CheckedRunnable) -> None:
         """Refuses 'engine' = 'process' where DuckDB would not give Spark's results."""
-        if self._queries.query_values.get("engine") == "process":
+        if (self._queries.query_values.get("engine") or self._engine) == "process":
             try:
                 render(rewrite(checked.resolved.expression, FOR_DUCKDB))
                 if isinstance(checked, CheckedFold):
@@ -249,6 +260,9 @@ class Checker:
 
     def _create_index(self, s: st.CreateIndex) -> Checked | None:
         return check_create_index(self._queries.catalog, s)
+
+    def _alter(self, s: st.AlterTable) -> Checked:
+        return check_alter(self._queries.catalog, s, self._queries.resolver())
 
     def _drop(self, s: st.Drop) -> Checked | None:
         if s.kind == "index":

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from sqlglot import exp
 
+from millpond.changelog import Envelope, Style
 from millpond.sql import statements as st
 from millpond.sql.catalog import Relation
 from millpond.sql.fold import Fold
@@ -19,6 +20,14 @@ from millpond.types import Schema
 
 SourceOptions = Mapping[str, Mapping[str, Any]]
 """The option values of each URI that a statement reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesForm:
+    """Says how the changes of a table are written: in which ``envelope``, and to what kind of target."""
+
+    envelope: Envelope
+    style: Style
 
 
 @dataclass(frozen=True)
@@ -105,6 +114,8 @@ class CheckedRunnable(CheckedQuery):
 
     query_options: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
     misses: MissQuery | None = field(default=None, kw_only=True)
+    form: ChangesForm | None = field(default=None, kw_only=True)
+    """How the changes of a table are written, for EMIT CHANGES into a target."""
 
 
 @dataclass(frozen=True)

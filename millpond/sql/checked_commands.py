@@ -43,6 +43,20 @@ class CheckedDrop(CheckedAbout):
 
 
 @dataclass(frozen=True)
+class CheckedAlter(CheckedAbout):
+    """Represents ALTER TABLE. ``after`` is the table as it is then."""
+
+    statement: st.AlterTable
+    after: Relation
+
+    @property
+    def changes_nothing(self) -> bool:
+        before, after = self.relation, self.after
+        same = before.name == after.name and before.schema == after.schema
+        return same and not isinstance(self.statement.action, st.SetOptions)
+
+
+@dataclass(frozen=True)
 class CheckedDropQuery(Checked):
     statement: st.Drop
 
@@ -67,6 +81,13 @@ class CheckedDropIndex(Checked):
     @property
     def needs(self) -> frozenset[str]:
         return frozenset((self.index.table,))
+
+
+@dataclass(frozen=True)
+class CheckedUpgrade(Checked):
+    """Represents EXPLAIN UPGRADE."""
+
+    statement: st.ExplainUpgrade
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,19 @@ def bare(node: exp.Expr) -> exp.Expr:
 
 def conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
     """Yields the operands of AND."""
+    return _operands(condition, exp.And)
+
+
+def disjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
+    """Yields the operands of OR."""
+    return _operands(condition, exp.Or)
+
+
+def _operands(condition: exp.Expr, kind: type[exp.And | exp.Or]) -> Iterator[exp.Expr]:
     condition = bare(condition)
-    if isinstance(condition, exp.And):
-        yield from conjuncts(condition.left)
-        yield from conjuncts(condition.right)
+    if isinstance(condition, kind):
+        yield from _operands(condition.left, kind)
+        yield from _operands(condition.right, kind)
     else:
         yield condition
 

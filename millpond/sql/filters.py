@@ -14,6 +14,7 @@ from millpond.sql.bind import literal
 from millpond.sql.builder import MutationBuilder
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checking.mutations import update_part
+from millpond.sql.defaults import columns_without_defaults
 from millpond.sql.functions import folds
 from millpond.sql.lookup import lookup_of
 from millpond.sql.nodes import AnyDepth, Element, FilteredValues, Index, Path
@@ -26,7 +27,7 @@ from millpond.sql.spans import own_span
 from millpond.sql.statement_text import point_at_word
 from millpond.sql.statements import CreateTable, Update
 from millpond.sql.template import Template
-from millpond.types import Column, Schema, quote
+from millpond.types import Schema, quote
 
 _COMPARISONS = {
     "=": exp.EQ, "==": exp.EQ, "<>": exp.NEQ, "!=": exp.NEQ,
@@ -61,7 +62,7 @@ def parse_columns(text: str) -> Schema:
     if not isinstance(statement, CreateTable) or statement.query is not None or statement.settings:
         raise SqlSyntaxError(f"expected columns, found {text!r}", hint="id INT, name STRING")
     inline = tuple(c.name for c in statement.columns if c.primary_key)
-    columns = tuple(Column(c.name, c.type, c.nullable) for c in statement.columns)
+    columns = columns_without_defaults(statement.columns, "one of a program")
     return Schema(columns, statement.key or inline)
 
 

@@ -9,11 +9,13 @@ from millpond.sql.statements import Statement
 from millpond.sql.text import pieces
 
 _SPACE = re.compile(r"\s+")
+_REPLACES = re.compile(r"^create or replace ")
 _AROUND = re.compile(r"\s*([(),=<>+*/;.-])\s*")
 
 
 def identity(statement: Statement) -> str:
-    """Returns a short name that two statements share if they differ only in spaces, comments and letter case.
+    """Returns a short name that two statements share if they differ only in spaces, comments and letter case, or in
+    OR REPLACE.
 
     It is computed from the text before variables are replaced, so that a new password is not a new statement.
     """
@@ -26,5 +28,5 @@ def identity(statement: Statement) -> str:
             parts.append(_AROUND.sub(r"\1", _SPACE.sub(" ", text)).lower())
         else:
             parts.append(text)
-    canonical = _SPACE.sub(" ", "".join(parts)).strip()
+    canonical = _REPLACES.sub("create ", _SPACE.sub(" ", "".join(parts)).strip())
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]

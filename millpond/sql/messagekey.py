@@ -59,3 +59,8 @@ def with_message_key(resolved: Resolved, stream: Input, declared: Schema) -> tup
     if len(declared):
         declared = Schema((*declared.columns, Column(KEY, known.type)), declared.key)
     return wider, declared
+
+
+def split_key(text: str) -> tuple[str, ...]:
+    """Returns the columns of the option ``primary.key``."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -16,11 +16,12 @@ from millpond.sql.uris import is_uri
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Represents a URI, or the value of the option ``option``."""
+    """Represents a URI, or the value of the option ``option``. ``written`` says that the statement writes to it."""
 
     text: str
     place: Place | None
     option: str | None = None
+    written: bool = False
 
 
 def named_outside(statement: st.Statement) -> Iterator[Named]:
@@ -29,7 +30,7 @@ def named_outside(statement: st.Statement) -> Iterator[Named]:
     """
     match statement:
         case st.Insert(target_is_uri=True):
-            yield Named(statement.target, statement.place)
+            yield Named(statement.target, statement.place, written=True)
         case st.Describe() if is_uri(statement.name):
             yield Named(statement.name, statement.place)
         case st.ExplainUpgrade():

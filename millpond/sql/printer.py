@@ -13,6 +13,7 @@ from millpond.sql.dialect import Millpond, sql_of
 from millpond.sql.nodes import seconds_text
 from millpond.sql.statements import (
     AddColumn,
+    AlterAction,
     AlterTable,
     Begin,
     ColumnDef,
@@ -35,8 +36,11 @@ from millpond.sql.statements import (
     RenameColumn,
     RenameTable,
     Replay,
+    RetypeColumn,
     Rollback,
     Select,
+    SetDefault,
+    SetOptions,
     Show,
     ShowCreate,
     Statement,
@@ -98,7 +102,9 @@ def _window(window: WindowClause) -> str:
 
 
 def _column(column: ColumnDef) -> str:
-    return _join(print_name(column.name), type_name(column.type), "" if column.nullable else "NOT NULL")
+    default = "" if column.default is None else f"DEFAULT {sql_of(column.default)}"
+    needed = "" if column.nullable else "NOT NULL"
+    return _join(print_name(column.name), type_name(column.type), needed, default)
 
 
 def _columns(
@@ -173,7 +179,7 @@ def _(s: AlterTable) -> str:
     return f"ALTER TABLE {print_name(s.name)} {_action(s.action)}"
 
 
-def _action(action: AddColumn | RenameColumn | DropColumn | RenameTable) -> str:
+def _action(action: AlterAction) -> str:
     match action:
         case AddColumn(column, if_not_exists):
             exists = "IF NOT EXISTS" if if_not_exists else ""
@@ -182,6 +188,13 @@ def _action(action: AddColumn | RenameColumn | DropColumn | RenameTable) -> str:
             return f"RENAME COLUMN {print_name(old)} TO {print_name(new)}"
         case DropColumn(name, if_exists):
             return _join("DROP COLUMN", "IF EXISTS" if if_exists else "", print_name(name))
+        case RetypeColumn(name, dtype):
+            return f"ALTER COLUMN {print_name(name)} TYPE {type_name(dtype)}"
+        case SetDefault(name, value):
+            default = "DROP DEFAULT" if value is None else f"SET DEFAULT {sql_of(value)}"
+            return f"ALTER COLUMN {print_name(name)} {default}"
+        case SetOptions(settings):
+            return f"SET {print_settings(settings).removeprefix('WITH ')}"
         case RenameTable(name):
             return f"RENAME TO {print_name(name)}"
 

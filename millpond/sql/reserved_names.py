@@ -8,9 +8,29 @@ from millpond.errors import InvalidOption, Place
 from millpond.sql.querynames import FILLS
 
 _OWN = re.compile(
-    r".*\$(errors|waiting|state|values\d+|watermark|left|right|marks|files|rows|\d+)",
+    r".*\$(errors|waiting|state|values\d+|watermark|left|right|marks|files|rows|changes|next|\d+)",
     re.IGNORECASE | re.DOTALL,
 )
+
+SHADOW = "$next"
+"""The end of the name of a table that is built beside another one, which it will replace."""
+_SHADOW = re.compile(r"\$next(?=$|[$.])", re.IGNORECASE)
+
+
+def shadow_of(name: str) -> str:
+    """Returns the name of what is built beside a table, or beside its query."""
+    return f"{name}{SHADOW}"
+
+
+def without_shadow(name: str) -> str:
+    """Returns the name that something has when what is built has replaced its table."""
+    return _SHADOW.sub("", name)
+
+
+def is_part(name: str, query: str) -> bool:
+    """Returns whether a position or a table is one of a query, or of its part for one of several streams."""
+    rest = name.lower().removeprefix(query.lower())
+    return rest != name.lower() and rest[:1] in ("", "$", ".") and rest.partition(".")[0] != SHADOW
 
 
 def is_own(name: str) -> bool:

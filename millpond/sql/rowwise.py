@@ -20,6 +20,7 @@ from sqlglot import exp
 from millpond.lookup import RowFunction
 from millpond.records.values import Unfit
 from millpond.sql.bind import PARAMETER
+from millpond.sql.resolve import Resolved
 from millpond.sql.template import name_of
 from millpond.sql.typing import type_of
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ, Schema
@@ -290,3 +291,11 @@ def _short(value: Decimal) -> None:
     exponent = value.as_tuple().exponent
     if not (isinstance(exponent, int) and -6 <= exponent <= 0 and value.adjusted() < 10):
         raise Unfit("many digits")
+
+
+def computed_by_rows(query: Resolved, names: Sequence[str]) -> RowFunction | None:
+    """Returns the function that computes these columns of a SELECT from one row, by the names of its input; None if
+    only an engine can. The condition is left out.
+    """
+    outputs = {p.alias: p.unalias() for p in query.expression.expressions}
+    return row_function({name: outputs[name] for name in names}, query.schema, stored=False)

@@ -57,6 +57,17 @@ def _within(whole: Place, text: str, offset: int, length: int) -> Place:
     return Place(whole.line + above, offset - begin + 1, length, text.splitlines()[above])
 
 
+def after_columns(text: str) -> str:
+    """Returns what follows the columns in the text of CREATE TABLE."""
+    depth = 0
+    for piece in pieces(text):
+        for at in range(piece.start, piece.end) if piece.kind == "code" else ():
+            depth += {"(": 1, ")": -1}.get(text[at], 0)
+            if text[at] == ")" and not depth:
+                return text[at + 1 :]
+    return ""
+
+
 def title(statement: Statement) -> str:
     """Returns what messages call a statement of this kind."""
     words: dict[type[Statement], str] = {

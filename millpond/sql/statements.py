@@ -36,6 +36,7 @@ class ColumnDef:
     nullable: bool = True
     primary_key: bool = False
     place: Place | None = field(default=None, compare=False, repr=False)
+    default: exp.Expression | None = None
 
 
 @dataclass(frozen=True)
@@ -150,9 +151,31 @@ class RenameTable:
 
 
 @dataclass(frozen=True)
+class RetypeColumn:
+    name: str
+    type: pa.DataType
+
+
+@dataclass(frozen=True)
+class SetDefault:
+    """Represents ALTER COLUMN … SET DEFAULT, or DROP DEFAULT without a ``value``."""
+
+    name: str
+    value: exp.Expression | None = None
+
+
+@dataclass(frozen=True)
+class SetOptions:
+    settings: tuple[Setting, ...]
+
+
+AlterAction = AddColumn | RenameColumn | DropColumn | RetypeColumn | SetDefault | RenameTable | SetOptions
+
+
+@dataclass(frozen=True)
 class AlterTable(Statement):
     name: str
-    action: AddColumn | RenameColumn | DropColumn | RenameTable
+    action: AlterAction
 
 
 @dataclass(frozen=True)
@@ -306,4 +329,4 @@ def only_reads(statement: Statement) -> bool:
     """Returns whether the statement returns something and changes nothing."""
     if isinstance(statement, Explain) and statement.analyze:
         return only_reads(statement.statement)
-    return isinstance(statement, (Select, Show, ShowCreate, Describe, Explain, NamedQuery))
+    return isinstance(statement, (Select, Show, ShowCreate, Describe, Explain, ExplainUpgrade, NamedQuery))

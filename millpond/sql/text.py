@@ -26,7 +26,7 @@ class Piece:
 
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?:(:-|:\?)([^}]*))?\}")
-_SPECIAL = re.compile(rf"--|/\*|(?<!\w)[rR](?=['\"])|['\"`]|\$\{{|(?<![\w.]){SCHEME}(?=[^\s;,)])")
+_SPECIAL = re.compile(rf"--|/\*|(?<!\w)[rR](?=['\"])|['\"`]|\$\{{|(?<![\w.]){SCHEME}")
 _STRINGS = {
     "'": re.compile(r"'(?:[^'\\]|\\.|'')*'", re.DOTALL),
     '"': re.compile(r'"(?:[^"\\]|\\.|"")*"', re.DOTALL),

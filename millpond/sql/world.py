@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from millpond.changelog import Style
 from millpond.options import Option
 from millpond.sql.catalog import Relation
 from millpond.types import Schema
@@ -25,8 +26,28 @@ class World(Protocol):
     def sink_is_exact(self, uri: str, values: Mapping[str, Any]) -> bool:
         """Returns whether the sink at a URI stores its position together with the rows."""
 
+    def sink_takes_changes(self, uri: str) -> Style:
+        """Returns how the sink at a URI takes the changes of a table."""
+
+    def check_sink(
+        self,
+        uri: str,
+        values: Mapping[str, Any],
+        schema: Schema,
+        *,
+        running: bool,
+        groups: bool,
+        changes: bool = False,
+    ) -> None:
+        """Raises an error if the sink at a URI cannot be written with these options and columns; ``groups`` says
+        whether they are those of a live aggregate, ``changes`` whether they are the changes of a table.
+        """
+
     def place(self, values: Mapping[str, Any]) -> str | None:
         """Returns the database that stores a table with these options; None for the app's journal."""
+
+    def evicts(self, values: Mapping[str, Any]) -> bool:
+        """Returns whether rows leave a table with these options without a change."""
 
     def describe(
         self, uri: str, values: Mapping[str, Any], declared: Schema | None, *, table: bool = False

@@ -9,13 +9,15 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from millpond.alterations import Alterations, ColumnChange, dump_change, load_change
 from millpond.journal.catalog import Entry
 from millpond.options import Option, find_option
 from millpond.sql.catalog import Relation, RelationKind
 from millpond.sql.checked import Checked, CheckedCreate, CheckedTable, CheckedTableAs
-from millpond.sql.options import limits_of
+from millpond.sql.options import limits_of, retention_of, ttl_of
 from millpond.sql.parse import Parsed
 from millpond.sql.statements import CreateStream, CreateTable, CreateView
+from millpond.sql.windowing import has_window
 from millpond.tables.registry import find_backend
 from millpond.types import Column, Schema
 
@@ -28,6 +30,10 @@ class Saved:
     name: str
     text: str
     identity: str
+    of_file: bool = field(default=False, kw_only=True)
+    """Whether it is a statement of the app's file: if the file has it no longer, it is dropped."""
+    dropping: bool = field(default=False, kw_only=True)
+    """Whether an upgrade drops it: it is removed at the next start, when the statements of the file have run."""
 
     @property
     def id(self) -> str:
@@ -45,7 +51,8 @@ class Saved:
             "guessed": False,
             "widths": {},
         }
-        return Entry(self.name, self.kind, self.text, data | self.own_fields())
+        marks = {name: True for name in ("of_file", "dropping") if getattr(self, name)}
+        return Entry(self.name, self.kind, self.text, data | self.own_fields() | marks)
 
     def own_fields(self) -> dict[str, Any]:
         """Returns the fields that this kind has a value for."""
@@ -54,10 +61,11 @@ class Saved:
     @staticmethod
     def of(entry: Entry) -> SavedQuery | SavedIndex | SavedRelation:
         data = entry.data
+        marks = {"of_file": data.get("of_file", False), "dropping": data.get("dropping", False)}
         if entry.kind == "query":
-            return SavedQuery(entry.name, entry.text, data["identity"], data.get("widths", {}))
+            return SavedQuery(entry.name, entry.text, data["identity"], data.get("widths", {}), **marks)
         if entry.kind == "index":
-            return SavedIndex(entry.name, entry.text, data["identity"])
+            return SavedIndex(entry.name, entry.text, data["identity"], **marks)
         return SavedRelation(
             entry.kind,
             entry.name,
@@ -70,6 +78,15 @@ class Saved:
             live=data.get("live", False),
             guessed=data.get("guessed", False),
             widths=data.get("widths", {}),
+            altered=Alterations.load(data.get("altered", ())),
+            altered_by=tuple(data.get("altered_by", ())),
+            pending=load_change(data["pending"]) if "pending" in data else None,
+            pending_by=tuple(data.get("pending_by", ())),
+            first_name=data.get("first_name"),
+            changed=data.get("changed", False),
+            following=tuple(data["following"]) if "following" in data else None,
+            replaced=tuple(data.get("replaced", ())),
+            **marks,
         )
 
 
@@ -97,7 +114,10 @@ class SavedIndex(Saved):
 class SavedRelation(Saved):
     """Contains the statement that declares a stream, table or view, with its columns. ``connected`` says, for a stream
     with a connector, whether that is read; else the app stores the rows that came from it. ``widths`` is as in
-    ``SavedQuery``.
+    ``SavedQuery``. ``altered`` are the changes of columns since the statement, and ``altered_by`` the statements of the
+    file that changed the table. ``pending`` is a change that the database of the table may have made or not, and
+    ``pending_by`` its statement, if that is in the file. ``first_name`` is the name in the statement, if the table has
+    got another.
     """
 
     kind: str
@@ -108,9 +128,33 @@ class SavedRelation(Saved):
     live: bool = False
     guessed: bool = False
     widths: Mapping[str, int] = field(default_factory=dict)
+    altered: Alterations = field(default_factory=Alterations)
+    altered_by: tuple[str, ...] = ()
+    pending: ColumnChange | None = None
+    pending_by: tuple[str, ...] = ()
+    first_name: str | None = None
+    changed: bool = False
+    """Whether the columns are others than those of the text."""
+    following: tuple[str, str] | None = None
+    """The text and the identity of the statement that it gets when what that fills is built."""
+    replaced: tuple[str, ...] = ()
+    """The identities of the statements that it has replaced: a file may still have them."""
 
     def own_fields(self) -> dict[str, Any]:
-        return {
+        changed: dict[str, Any] = {"altered": self.altered.dump()} if self.altered.changes else {}
+        if self.altered_by:
+            changed["altered_by"] = list(self.altered_by)
+        if self.pending is not None:
+            changed |= {"pending": dump_change(self.pending), "pending_by": list(self.pending_by)}
+        if self.first_name is not None:
+            changed["first_name"] = self.first_name
+        if self.changed:
+            changed["changed"] = True
+        if self.following is not None:
+            changed["following"] = list(self.following)
+        if self.replaced:
+            changed["replaced"] = list(self.replaced)
+        return changed | {
             "schema": dump_schema(self.schema),
             "options": dict(self.options),
             "running": self.running,
@@ -176,11 +220,13 @@ def relation_of(entry: SavedRelation, parsed: Parsed) -> Relation:
     text.
     """
     statement = parsed.require()[0]
-    uri = limits = None
+    uri = limits = retention = None
     if isinstance(statement, CreateStream):
         limits = limits_of(f'stream "{entry.name}"', statement.settings)
         named = (s.value for s in statement.settings if s.name.lower() == "connector")
         uri = next(named, None) if entry.connected else None
+        if uri is None and (statement.query is None or not has_window(statement.query)):
+            retention = retention_of(f'stream "{entry.name}"', statement.settings)
     return Relation(
         entry.name,
         cast(RelationKind, entry.kind),
@@ -194,21 +240,27 @@ def relation_of(entry: SavedRelation, parsed: Parsed) -> Relation:
         null_keys=bool(entry.options.get("null_keys")),
         watermark=statement.watermark if isinstance(statement, CreateStream) else None,
         limits=limits,
+        retention=retention,
+        ttl=ttl_of(entry.options) if entry.kind == "table" else None,
     )
 
 
 def dump_schema(schema: Schema) -> dict[str, Any]:
     arrow = schema.arrow().serialize().to_pybytes()
+    defaults = {c.name: c.default for c in schema if c.default is not None}
     return {
         "arrow": base64.b64encode(arrow).decode(),
         "key": list(schema.key),
         "not_null": [c.name for c in schema if not c.nullable],
         "hidden": [c.name for c in schema if c.hidden],
+        **({"defaults": defaults} if defaults else {}),
     }
 
 
 def load_schema(data: dict[str, Any]) -> Schema:
     arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(data["arrow"])))
-    required, hidden = set(data["not_null"]), set(data.get("hidden", ()))
-    columns = (Column(f.name, f.type, f.name not in required, f.name in hidden) for f in arrow)
+    required, hidden, defaults = set(data["not_null"]), set(data.get("hidden", ())), data.get("defaults", {})
+    columns = (
+        Column(f.name, f.type, f.name not in required, f.name in hidden, defaults.get(f.name)) for f in arrow
+    )
     return Schema(tuple(columns), tuple(data["key"]))

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millpond import faults
 from millpond.changes import ROW, Changes
+from millpond.tables.base import Snapshot
 from millpond.types import Schema
 
 MOST_ROWS = 200_000
@@ -22,37 +22,68 @@ class Watcher(Protocol):
     def committed(self, change: Changes) -> None:
         """Records that a commit has changed the table."""
 
-    def lost(self) -> None:
-        """Records that a commit has changed the table, but that its changes are not known."""
+    def lost(self, why: str) -> None:
+        """Records that a commit has changed the table, but that its changes are not known, and why."""
 
 
 class Touched:
-    """Contains the changes of one table: the keys if it has a key, else the rows that were added.
+    """Contains the changes of one table: the keys if it has a key, else the rows that were added and the numbers of
+    those that were deleted or replaced.
 
-    ``everything`` says that there were too many, or that rows without a key were deleted.
+    ``everything`` says that there were too many, or that they are not known.
     """
 
     def __init__(self, schema: Schema):
         self._schema = schema
         self._parts: list[pa.Table] = []
+        self._numbers: list[pa.ChunkedArray] = []
         self._rows = 0
         self.everything = False
 
     def add(self, changes: Changes) -> None:
         self._rows += len(changes)
-        key = list(self._schema.key)
-        replaced = ROW in changes.rows.column_names and pc.any(pc.is_valid(changes.rows[ROW])).as_py()
-        went = changes.deleted is not None or replaced
-        if self.everything or self._rows > MOST_ROWS or (went and not key):
-            self.everything = True
-            self._parts = []
+        if self.everything or self._rows > MOST_ROWS:
+            self.lose()
             return
-        self._parts.append(changes.rows.select(key or list(self._schema.names)))
+        key = list(self._schema.key)
+        if key:
+            self._parts.append(changes.rows.select(key))
+            return
+        rows = changes.rows
+        if ROW in rows.column_names:
+            self._numbers.append(rows[ROW].drop_null())
+            if len(self._numbers[-1]):
+                return  # what was replaced, and what came with it, is found in the table
+            rows = rows.drop_columns(ROW)
+        self._parts.append(rows.select(list(self._schema.names)))
 
     def lose(self) -> None:
         """Records that the changes of a commit are not known."""
         self.everything = True
-        self._parts = []
+        self._parts, self._numbers = [], []
+
+    def __len__(self) -> int:
+        """Returns how many rows commits have changed."""
+        return self._rows
+
+    @property
+    def only_added(self) -> bool:
+        """Returns whether ``rows`` are all that changed in a table without a key."""
+        return not self.everything and not any(map(len, self._numbers))
+
+    def between(self, before: Snapshot, now: Snapshot) -> tuple[pa.Table, pa.Table] | None:
+        """Returns the rows that ``before`` had and ``now`` has not, and those that came in their place, net: a row that
+        came and went in between is in neither. Rows that did not change may be in both. None if only a comparison of
+        all rows finds them.
+        """
+        if self.everything:
+            return None
+        key = list(self._schema.key)
+        if key:
+            keys = self.rows()
+            return before.get(key, keys, nulls=True), now.get(key, keys, nulls=True)
+        numbers = {n for part in self._numbers for n in part.to_pylist()}
+        return now.changed_since(before, sorted(numbers))
 
     def rows(self) -> pa.Table:
         schema = self._schema.arrow()
@@ -101,8 +132,8 @@ class Feed:
             for watcher in self._watchers.get(name, ()):
                 watcher.committed(change)
 
-    def lose(self, tables: Iterable[str]) -> None:
-        """Records that one commit changed these tables, and that ``add`` failed to record its changes."""
+    def lose(self, tables: Iterable[str], why: str) -> None:
+        """Records that one commit changed these tables, and why it is not known which rows."""
         names = list(tables)
         for name in names:
             if name in self._followed:
@@ -110,7 +141,7 @@ class Feed:
         self.commits += any(name in self._followed for name in names)
         for name in names:
             for watcher in self._watchers.get(name, ()):
-                watcher.lost()
+                watcher.lost(why)
 
     def take(self) -> dict[str, Touched]:
         """Returns what has changed since the last call."""

@@ -69,7 +69,7 @@ class Compactor:
             backend = store.table(name)
             if backend is None or not store.journals(name):
                 return
-            commit, snapshot, next_row = journal.last_commit(), backend.snapshot(), backend.next_row
+            commit, snapshot, next_row = journal.boundary(), backend.snapshot(), backend.next_row
         highest = -1
 
         def parts() -> Iterator[pa.Table]:

@@ -61,6 +61,12 @@ class DroppedTables:
                 why = self._mask(error.message)
                 log.warning('table "%s" was dropped, and its database still has it: %s', name, why)
 
+    def finish_stored(self, stored: str) -> None:
+        """Removes the dropped tables that have that name in their databases."""
+        for name, entry in list(self._entries.items()):
+            if str(entry.options.get("table") or entry.name).lower() == stored.lower():
+                self.finish_one(name)
+
     def finish_one(self, name: str) -> None:
         """Removes a dropped table of that name, if one is left."""
         entry = self._entries.get(name.lower())

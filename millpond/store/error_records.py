@@ -13,6 +13,7 @@ from millpond.changes import ROW, Changes
 from millpond.connectors.source import SEQ
 from millpond.records import to_arrow, to_rows
 from millpond.sql.errortables import ERROR_COLUMNS
+from millpond.sql.reserved_names import without_shadow
 from millpond.types import Schema
 
 MESSAGE = "_message"
@@ -26,7 +27,7 @@ def error_records(
     texts = [_dump(record) for record in to_rows(rows.drop_columns([SEQ]))]
     count = rows.num_rows
     values: dict[str, Any] = {
-        "query": [query] * count,
+        "query": [without_shadow(query)] * count,
         "stream": [stream] * count,
         "seq": seqs,
         "time": [at] * count,
@@ -42,6 +43,14 @@ def message_records(query: str, stream: str, rejected: pa.Table, schema: Schema,
     """Returns one record for each message that could not be read, with its text in place of a row."""
     rows = pa.table({MESSAGE: rejected["value"], SEQ: rejected["seq"]})
     return error_records(query, stream, rows, rejected["reason"], schema, at)
+
+
+def missed(gap: range) -> pa.Table:
+    """Returns what tells of rows that were removed before they were read, in the form of a rejected message."""
+    one = f"row {gap[0]} was removed before it was read"
+    many = f"{len(gap):,} rows, {gap[0]} to {gap[-1]}, were removed before they were read"
+    reason = one if len(gap) == 1 else many
+    return pa.table({"seq": [gap[0]], "reason": [reason], "value": pa.nulls(1, pa.string())})
 
 
 def is_message(records: pa.Table) -> pa.ChunkedArray:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
 
 from millpond.changes import Changes
-from millpond.errors import NotSupported
+from millpond.errors import Conflict, NotSupported
 from millpond.tables.base import Backend, Database, Snapshot
 from millpond.tables.memory import MemoryTable
 
@@ -29,8 +31,27 @@ def no_common_commit(database: Database, other: str) -> NotSupported:
     )
 
 
+def unaltered(
+    changes: Mapping[str, Changes], made_for: Mapping[str, Backend], now: Mapping[str, Backend]
+) -> Mapping[str, Changes]:
+    """Returns the changes. Raises Conflict if one of their tables has got other columns since they were made."""
+    for name in changes:
+        if now.get(name.lower()) is not made_for[name]:
+            raise Conflict(
+                f'table "{name}" was altered while rows for it were on their way: nothing was written',
+                hint="try again",
+            )
+    return changes
+
+
 def copied(snapshot: Snapshot) -> Snapshot:
     """Returns a copy of the current rows, in memory."""
     copy = MemoryTable(snapshot.schema)
     copy.apply(Changes(snapshot.scan(rows=not snapshot.schema.key)))
     return copy.snapshot()
+
+
+def extent(changes: Mapping[str, Changes], sent: Mapping[str, pa.Table] | None) -> tuple[int, int]:
+    """Returns how many rows and bytes a commit has."""
+    tables = [*(change.rows for change in changes.values()), *(sent or {}).values()]
+    return sum(t.num_rows for t in tables), sum(t.nbytes for t in tables)

@@ -27,6 +27,19 @@ class StoreSnapshot:
         self._readings = dict(readings)
         self._steady = steady
 
+    @classmethod
+    def of(
+        cls,
+        tables: Mapping[str, Backend],
+        writing: Mapping[Database, Reading] | None = None,
+        *,
+        steady: bool = False,
+    ) -> StoreSnapshot:
+        """Returns a snapshot of these tables."""
+        snapshots = {n: t.snapshot() for n, t in tables.items() if t.database is None}
+        outside = {n: t for n, t in tables.items() if t.database is not None}
+        return cls(snapshots, outside, writing or {}, steady=steady)
+
     def snapshot(self, table: str) -> Snapshot:
         name = table.lower()
         found = self._snapshots.get(name)

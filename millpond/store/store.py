@@ -15,14 +15,18 @@ from millpond import allowance, faults, steps
 from millpond.changes import Changes, Position
 from millpond.clock import Clock
 from millpond.errors import Error, UnknownName
+from millpond.journal.blob_rows import Adapt
 from millpond.journal.journal import Journal
 from millpond.journal.requests import Receipt
 from millpond.journal.responses import Answer
 from millpond.journal.state import StateDirectory
-from millpond.locks import OwnTurns
+from millpond.locks import Gate, OwnTurns
 from millpond.sql.catalog import Relation
 from millpond.store.change_feed import Feed, Touched, Watcher
-from millpond.store.external import no_common_commit, one_database
+from millpond.store.changelogs import Changelogs
+from millpond.store.dependents import Dependents, NoDependents, Together
+from millpond.store.done_marks import in_database
+from millpond.store.external import extent, no_common_commit, one_database, unaltered
 from millpond.store.snapshot import StoreSnapshot
 from millpond.store.visibility import Visibility, interrupt_in
 from millpond.tables.base import Backend, Database, Snapshot, Writing
@@ -49,20 +53,21 @@ class Store:
         self._state = state
         self._tables: dict[str, Backend] = {}
         self._durability: dict[str, Durability] = {}
-        self.options: dict[str, Mapping[str, Any]] = {}
-        """The options in the declarations of tables, by their names in lower case."""
+        self.options: dict[str, Mapping[str, Any]] = {}  # of declared tables, by their names in lower case
         self._fills: dict[str, str] = {}
-        self.writing = OwnTurns()
-        """The lock for a commit."""
-        self.publishing = threading.Lock()
-        """The lock while a commit becomes visible."""
-        self.left: set[str] = set()
-        """Dropped tables that their databases have not removed yet."""
+        self.writing = OwnTurns()  # held for a commit
+        self.publishing = threading.Lock()  # held while a commit becomes visible
+        self.gate = Gate()  # commits to a database pass it
+        self.left: set[str] = set()  # dropped tables that their databases have not removed yet
+        self.dependents: Dependents = NoDependents()  # what changes in the same commit as its inputs
         self.feed = Feed()
+        self.changelogs = Changelogs(journal, clock)
         self.visibility = Visibility(self._tables, self.feed)
 
-    def create(self, relation: Relation, extension: str, values: Mapping[str, object]) -> Backend:
-        """Opens the table and restores what the journal contains for it."""
+    def create(
+        self, relation: Relation, extension: str, values: Mapping[str, object], adapt: Adapt | None = None
+    ) -> Backend:
+        """Opens the table and restores what the journal contains for it; ``adapt`` is as in ``Journal.restore``."""
         null_keys = bool(values.get("null_keys"))
         backend = find_backend(extension).open(
             relation.name, relation.schema, values, null_keys=null_keys, home=self._state.path
@@ -71,12 +76,24 @@ class Store:
         kept = backend.journalled or backend.database is not None
         durability = str(values.get("durability") or "commit") if kept else "none"
         self._durability[relation.name.lower()] = cast(Durability, durability)
+        self.journal.time_rows(relation.name, timed=backend.timed)
         if backend.database is None:
-            for changes in self.journal.restore(relation.name):
+            for changes in self.journal.restore(relation.name, adapt):
                 backend.restore(changes)
         with self.publishing:
             self._tables[relation.name.lower()] = backend
         return backend
+
+    def replace(self, name: str, backend: Backend, renamed: str | None = None) -> None:
+        """Puts another object in the place of a table, which has its rows; it may have a new name."""
+        old, new = name.lower(), (renamed or name).lower()
+        with self.publishing:
+            del self._tables[old]
+            self._tables[new] = backend
+            self._durability[new] = self._durability.pop(old)
+            self.options.update({new: self.options.pop(old)} if old in self.options else {})
+            self.journal.time_rows(old, timed=False)
+            self.journal.time_rows(new, timed=backend.timed)
 
     def create_hidden(
         self, name: str, schema: Schema, rows: pa.Table | None = None, *, null_keys: bool = False
@@ -136,20 +153,6 @@ class Store:
                 finally:
                     backend.close()
 
-    def clear(self, name: str) -> None:
-        """Deletes what the journal may still have of a dropped table of that name: a new table has no rows."""
-        self.journal.drop_table(name)
-
-    def empty(self, name: str, relation: Relation, extension: str, values: Mapping[str, object]) -> None:
-        """Deletes all rows of a table that will be loaded again."""
-        backend = self._tables[name.lower()]
-        if backend.database is not None:
-            rows = backend.scan(rows=not relation.schema.key)
-            self.commit({name: Changes(rows, pa.array([True] * rows.num_rows, pa.bool_()))})
-            return
-        self.drop(name)
-        self.create(relation, extension, values)
-
     def snapshots(
         self, writing: Mapping[Database, Writing] | None = None, *, steady: bool = False
     ) -> StoreSnapshot:
@@ -158,12 +161,7 @@ class Store:
         """
         self.visibility.check_running()
         with self.publishing:
-            return self._snapshots(writing or {}, steady=steady)
-
-    def _snapshots(self, writing: Mapping[Database, Writing], *, steady: bool = False) -> StoreSnapshot:
-        snapshots = {n: t.snapshot() for n, t in self._tables.items() if t.database is None}
-        outside = {n: t for n, t in self._tables.items() if t.database is not None}
-        return StoreSnapshot(snapshots, outside, writing, steady=steady)
+            return StoreSnapshot.of(self._tables, writing or {}, steady=steady)
 
     def follow(self, tables: Mapping[str, Schema]) -> None:
         """Sets the tables whose changes ``news`` returns."""
@@ -182,7 +180,7 @@ class Store:
     def news(self) -> tuple[StoreSnapshot, dict[str, Touched], int]:
         """Returns a snapshot of all tables, the changes since the last call, and the total number of commits."""
         with self.publishing:
-            return self._snapshots({}), self.feed.take(), self.feed.commits
+            return StoreSnapshot.of(self._tables), self.feed.take(), self.feed.commits
 
     # positions of pipelines
 
@@ -227,11 +225,14 @@ class Store:
         sent rows.
         """
         given = changes or {}
-        database = one_database(self._tables[name.lower()] for name in given)
+        tables = {name: self._tables[name.lower()] for name in given}
+        database = one_database(tables.values())
         if database is not None:
             if sent:
                 raise no_common_commit(database, "a stream")
-            return self._write_outside(database, lambda _: (given, None), position, done)[0]
+            return self._write_outside(
+                database, lambda _: (unaltered(given, tables, self._tables), None), position, done
+            )[0]
         changes = {name: change for name, change in given.items() if len(change)}
         if not changes:
             # No table changes: commits of several threads may share a sync.
@@ -239,39 +240,55 @@ class Store:
                 self.visibility.check_running()
                 with steps.step("write the journal") as noted:
                     applied = self.journal.commit({}, position, sent or {}, done, answer=answer) is not None
-                    noted.tell(*_extent({}, sent))
+                    noted.tell(*extent({}, sent))
                 self.visibility.committed()
                 self.visibility.sent(sent or ())
             return applied
         # What would make ``apply`` fail is found before it is in the journal.
-        changes = {name: self._tables[name.lower()].check(change) for name, change in changes.items()}
-        with self.writing, allowance.shielded():
+        changes = {name: tables[name].check(change) for name, change in changes.items()}
+        with self.writing, Together(self.dependents) as together:
             self.visibility.check_running()
-            for name, change in changes.items():
-                self._tables[name.lower()].admit(change)
-            journalled = {n: c for n, c in changes.items() if self.durability(n) != "none"}
-            sync = bool(sent) or any(self.durability(n) == "commit" for n in changes)
-            kept = bool(journalled) and self.journal.durable
-            committed = kept or bool(position or sent or done)
-            receipt = Receipt()
-            interrupt: BaseException | None = None
-            try:
-                with steps.step("write the journal") as noted:
-                    self.journal.commit(journalled, position, sent or {}, done, sync=sync, receipt=receipt)
-                    noted.tell(*_extent(journalled, sent))
-                if receipt.number is None:
-                    return False
-                interrupt = self._make_visible(changes, receipt.number, committed=committed)
-            except BaseException as error:
-                if receipt.number is None or not committed:
-                    raise
-                # The commit is durable. What remains is done now.
-                interrupt = self._make_visible(changes, receipt.number, committed=True) or interrupt_in(error)
+            unaltered(changes, tables, self._tables)
+            changes |= {n: self._tables[n].check(c) for n, c in together.changes(changes).items()}
+            with allowance.shielded():
+                for name, change in changes.items():
+                    self._tables[name.lower()].admit(change)
+                sent = {**(sent or {}), **self.changelogs.sent(changes, self._tables)}
+                interrupt, applied = self._commit(changes, position, sent, done)
+                together.settled = applied
+        if not applied:
+            return False
         self.visibility.committed()
-        self.visibility.sent(sent or ())
+        self.visibility.sent(sent)
         if interrupt is not None:
             raise interrupt
         return True
+
+    def _commit(
+        self,
+        changes: Mapping[str, Changes],
+        position: Position | None,
+        sent: Mapping[str, pa.Table],
+        done: Sequence[str],
+    ) -> tuple[BaseException | None, bool]:
+        """Returns an interrupt that came after it was durable, and whether the position was not applied before."""
+        journalled = {n: c for n, c in changes.items() if self.durability(n) != "none"}
+        sync = bool(sent) or any(self.durability(n) == "commit" for n in changes)
+        committed = (bool(journalled) and self.journal.durable) or bool(position or sent or done)
+        receipt = Receipt()
+        try:
+            with steps.step("write the journal") as noted:
+                self.journal.commit(journalled, position, sent, done, sync=sync, receipt=receipt)
+                noted.tell(*extent(journalled, sent))
+            if receipt.number is None:
+                return None, False
+            return self._make_visible(changes, receipt.number, committed=committed), True
+        except BaseException as error:
+            if receipt.number is None or not committed:
+                raise
+            # The commit is durable. What remains is done now.
+            interrupt = self._make_visible(changes, receipt.number, committed=True)
+            return interrupt or interrupt_in(error), True
 
     def _make_visible(
         self, changes: Mapping[str, Changes], number: int, *, committed: bool
@@ -282,8 +299,9 @@ class Store:
 
     def check(self, changes: Mapping[str, Changes]) -> None:
         """Raises the error that a commit of the changes would raise."""
-        for name, change in changes.items():
-            self._tables[name.lower()].check(change)
+        checked = {name: self._tables[name.lower()].check(change) for name, change in changes.items()}
+        with self.writing, Together(self.dependents) as together:
+            together.changes({name: change for name, change in checked.items() if len(change)})
 
     def write(
         self,
@@ -324,8 +342,7 @@ class Store:
         done: Sequence[str],
     ) -> tuple[bool, T]:
         """Commits to a database: rows, position and the record of done statements in one transaction of it."""
-        marks = [Position(f"done:{mark}", "", 0) for mark in done]
-        marks += [] if position is None else [position]
+        marks = [*in_database(done), *(() if position is None else (position,))]
         marks = [replace(mark, pipeline=self._spelled(mark.pipeline)) for mark in marks]
 
         changed: dict[str, Changes] = {}
@@ -345,10 +362,11 @@ class Store:
             faults.reach("database: applied")
             return True, answer
 
-        with ExitStack() as changing, steps.step("commit in the database") as noted:
+        step = steps.step("commit in the database")
+        with self.gate.passing(database), ExitStack() as changing, step as noted:
             applied, answer = database.write(work)
             interrupt = self.visibility.note(changed)
-            noted.tell(*_extent(changed, None))
+            noted.tell(*extent(changed, None))
         with self.publishing:
             interrupt = self.visibility.tell(changed) or interrupt
         try:
@@ -373,16 +391,10 @@ class Store:
         return self.write(found, into=(table,))
 
     def close(self) -> None:
-        used = dict.fromkeys(b.database for b in self._tables.values() if b.database is not None)
+        used = dict.fromkeys(b.database for b in tuple(self._tables.values()) if b.database is not None)
         for database in used if not self._state.durable else ():
             with suppress(Error):
                 database.forget_all(self._spelled(""))
-        for backend in self._tables.values():
+        for backend in tuple(self._tables.values()):
             backend.close()
         self.journal.close()
-
-
-def _extent(changes: Mapping[str, Changes], sent: Mapping[str, pa.Table] | None) -> tuple[int, int]:
-    """Returns how many rows and bytes a commit has."""
-    tables = [*(change.rows for change in changes.values()), *(sent or {}).values()]
-    return sum(t.num_rows for t in tables), sum(t.nbytes for t in tables)

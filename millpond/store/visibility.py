@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 
 from millpond import faults, steps
@@ -12,6 +13,7 @@ from millpond.changes import Changes
 from millpond.errors import StoreStopped
 from millpond.store.change_feed import Feed
 from millpond.tables.base import Backend
+from millpond.tables.memory import Hold, MemoryTable
 
 log = logging.getLogger("millpond")
 
@@ -57,12 +59,32 @@ class Visibility:
     def bring_in(
         self, changes: Mapping[str, Changes], number: int, *, committed: bool
     ) -> BaseException | None:
-        """Applies a commit to its tables. The caller holds ``publishing``.
+        """Applies a commit to its tables, which readers see in all of them or in none. The caller holds ``publishing``.
 
         What is ``committed`` is not undone: a table that fails is tried again. If it fails again the store stops, since
         readers and later commits would see rows that are behind. This does not raise, since the commit itself has
         succeeded. An interrupt that came meanwhile is returned; the caller raises it when everything is done.
         """
+        tables = [self._tables[name.lower()] for name in changes]
+        with self._at_once(tables):
+            return self._applied(changes, number, committed=committed)
+
+    @contextmanager
+    def _at_once(self, tables: Sequence[Backend]) -> Iterator[None]:
+        """Runs the code inside, and then shows readers, also those of single rows, all tables in one step."""
+        hold, held = Hold(), [t for t in tables if isinstance(t, MemoryTable)] if len(tables) > 1 else []
+        try:
+            for table in held:
+                table.hold(hold)
+            yield
+        finally:
+            hold.over = True
+            for table in held:
+                table.release()
+
+    def _applied(
+        self, changes: Mapping[str, Changes], number: int, *, committed: bool
+    ) -> BaseException | None:
         interrupt: BaseException | None = None
         for at, (name, change) in enumerate(changes.items()):
             backend = self._tables[name.lower()]
@@ -94,7 +116,7 @@ class Visibility:
             self._feed.add(changes)
         except BaseException as error:
             log.warning("what a commit changed could not be noted, all rows count as changed: %r", error)
-            self._feed.lose(changes)
+            self._feed.lose(changes, "the changes of a commit could not be noted")
             return interrupt_in(error)
         return None
 
@@ -119,7 +141,7 @@ class Visibility:
         )
         self.stopped = error
         log.error("%s", error)
-        for backend in self._tables.values():
+        for backend in tuple(self._tables.values()):
             backend.fail(error)
 
     def check_running(self) -> None:

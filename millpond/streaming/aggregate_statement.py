@@ -15,7 +15,8 @@ from millpond.query.evaluate import Evaluator
 from millpond.store.snapshot import StoreSnapshot
 from millpond.streaming.aggregate import LiveAggregate, Merged, target_changes
 from millpond.streaming.emitted import Emitted
-from millpond.streaming.statement import RunningStatement, high_of
+from millpond.streaming.highest import high_of, with_high
+from millpond.streaming.statement import RunningStatement
 from millpond.streaming.window import WindowedAggregate
 
 if TYPE_CHECKING:
@@ -78,11 +79,11 @@ class Groups(RunningStatement):
 
     def evaluate(self, batch: Batch, snapshots: StoreSnapshot) -> pa.Table:
         if self._mark is not None:
-            batch.share()
+            batch.shared = True
         rows = self._stage.run(batch, snapshots)
         arrow = self.plan.batch.output.arrow()
         rows = rows.rename_columns(arrow.names).cast(arrow)
-        return self.with_high(rows, self._mark, batch, snapshots)
+        return with_high(rows, self._mark, batch, snapshots)
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
         target = self.plan.target

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from millpond.changes import Offset
 from millpond.connectors import abilities
+from millpond.connectors.forgetting import Forgets
 from millpond.connectors.source import Source
 from millpond.errors import Error
 from millpond.loading.progress import Load, Progress, Report
@@ -96,3 +97,15 @@ class Backfills:
 
 def _rows(source: Source, start: Offset | None, end: Offset) -> int:
     return sum(split.rows or 0 for split in source.splits(start, end))
+
+
+def beginning(plan: PipelinePlan, source: Source) -> Offset | None:
+    """Returns where a new statement begins to read; None for the beginning. On a stream that removes old rows it is the
+    first that is kept: all that are removed after that are counted.
+    """
+    if plan.start == "latest":
+        return source.latest(None)
+    relation = plan.batch.stream.relation
+    if isinstance(source, Forgets) and (relation.retention is not None or relation.uri):
+        return source.first()
+    return abilities.begin(source) if plan.start is None else None

@@ -97,7 +97,7 @@ class Block(AheadStatement):
         # Of the messages of a topic some may not be rows.
         known = None if isinstance(batch.source, NativeSource) else batch.size
         if sum(m.scans for m in self._members) + (known is None) > 1:
-            batch.share()
+            batch.shared = True
         chain, found = _Chain(self.store, snapshots, self._shared), []
         for n, member in enumerate(self._members):
             with steps.step(f"{_step(n, member)}, on Spark"):

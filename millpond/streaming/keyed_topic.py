@@ -18,9 +18,8 @@ from millpond.formats.keycolumns import NO_KEY, key_columns
 from millpond.plan.plans import KeyedPlan, KeyPlan
 from millpond.store.snapshot import StoreSnapshot
 from millpond.streaming.on_miss import Matched, WaitingRows
-from millpond.streaming.poison import find_poison
+from millpond.streaming.poison import find_poison, without_poison
 from millpond.streaming.row_statement import RowStatement
-from millpond.streaming.statement import without_poison
 from millpond.types import Schema, whole
 
 if TYPE_CHECKING:

@@ -7,7 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
+from millpond.connectors.source import SEQ
 from millpond.errors import DataError
+from millpond.streaming.on_miss import divided, once
 
 MOST = 1_000
 """Rows of a batch that may go to the error table at once. With more of them the batch is applied in halves, so that its
@@ -71,3 +73,12 @@ def _without(count: int, left_out: list[int]) -> np.ndarray:
     kept = np.ones(count, dtype=bool)
     kept[left_out] = False
     return np.flatnonzero(kept)
+
+
+def without_poison(
+    rows: pa.Table, bad: list[tuple[int, DataError]]
+) -> tuple[pa.Table, pa.Table, pa.ChunkedArray]:
+    """Returns the rows without those at the positions of ``bad``, these, and the reason of each."""
+    seqs = rows[SEQ].take(pa.array([place for place, _ in bad], pa.int64()))
+    reasons = pa.array([reason.message for _, reason in bad], pa.string())
+    return divided(rows, once(pa.table({"seq": seqs, "reason": reasons})))

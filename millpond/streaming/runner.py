@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from millpond import faults
-from millpond.connectors import abilities
 from millpond.connectors.sink import NativeSink, find_sink
 from millpond.connectors.source import NativeSource, Source
 from millpond.engine.failures import explain
@@ -24,10 +23,11 @@ from millpond.retry import NO_PATIENCE
 from millpond.store.query_states import QueryStates
 from millpond.store.store import Store
 from millpond.store.undo import Undo, safely
-from millpond.streaming.backfill import Backfills
+from millpond.streaming.backfill import Backfills, beginning
 from millpond.streaming.commit_turn import CommitTurn
 from millpond.streaming.on_miss_retry import RetryThread
 from millpond.streaming.readers import Readers, settle
+from millpond.streaming.set_aside import SetAside
 from millpond.streaming.starter import Starter
 from millpond.streaming.statement import RunningStatement
 
@@ -78,6 +78,7 @@ class Runner:
         self.backfills = Backfills(mask, report)
         self.starter = Starter(self, self.backfills, query_states, store, loader, mask, direct=direct)
         self._running: dict[str, tuple[Pipeline, Stream]] = {}
+        self.aside = SetAside()
         self._progress = threading.Condition()
         self._retry_thread: RetryThread | None = None
 
@@ -101,6 +102,7 @@ class Runner:
     ) -> None:
         """Queues a statement. ``sources`` are those of its streams."""
         statements = self._make(plan, ephemeral)
+        self.aside.hand_over(statements)
         self.starter.add(statements, sources, undo, new=new, fresh=fresh)
 
     @property
@@ -132,14 +134,13 @@ class Runner:
         """Adds a prepared statement to its stream. It starts before the tables ``late`` are loaded."""
         from millpond.engine.pipeline import Pipeline
 
-        pipeline = Pipeline(
-            statement, source, State(self.query_states.get(statement.plan.query) or State.RUNNING)
-        )
+        before = self.aside.end(statement.plan.name)
+        pipeline = Pipeline(statement, source, State(self.query_states.get(statement.plan.query) or before))
         pipeline.on_progress = partial(self._progressed, pipeline)
         self.backfills.begin(pipeline)
-        start = abilities.begin(source) if pipeline.offset is None else None
+        start = beginning(statement.plan, source) if pipeline.offset is None else None
         if start is not None:
-            pipeline.passed(start, 0, 0.0, 0)
+            pipeline.begin_at(start)
         if late:
             _too_late(pipeline, late)
         stream = self.readers.find(statement, source)
@@ -206,9 +207,15 @@ class Runner:
             statement.close()
         return found
 
+    def make_visible(self, query: str) -> None:
+        """Makes visible what waits in the target of a query. Raises if that is not possible."""
+        for pipeline in self:
+            if pipeline.plan.query == query and isinstance(pipeline.statement, RunningStatement):
+                pipeline.between_batches(pipeline.statement.make_visible)
+
     def remove(self, query: str) -> None:
         """Stops a query, and removes its state outside its target."""
-        for statement, _ in self.take_out(query):
+        for statement in (*self.aside.remove(query), *(s for s, _ in self.take_out(query))):
             safely(statement.drop)
 
     # control
@@ -253,6 +260,12 @@ class Runner:
             if isinstance(statement, RunningStatement) and statement.plan.errors.lower() == table.lower():
                 replayed += pipeline.between_batches(statement.replay)
         return replayed
+
+    def pull(self, query: str) -> None:
+        """Looks for new rows of the streams of a query at once."""
+        for pipeline, stream in list(self._running.values()):
+            if pipeline.plan.query == query:
+                stream.pull()
 
     def close(self) -> None:
         self.starter.close()

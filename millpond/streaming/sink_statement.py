@@ -14,15 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millpond import faults, steps
 from millpond.changes import Changes, Position
-from millpond.connectors.sink import NativeSink, Sink, find_sink
+from millpond.connectors.sink import NativeSink, Sink, find_sink, settled
 from millpond.connectors.source import DELETED
-from millpond.digits import all_written
 from millpond.errors import NotSupported, TimedOut
-from millpond.formats.jsontext import to_json
 from millpond.journal.catalog import Entry
 from millpond.journal.journal import Journal
 from millpond.plan.plans import GroupsPlan, RowsPlan
@@ -31,10 +28,12 @@ from millpond.store.undo import safely
 from millpond.streaming.aggregate import Merged
 from millpond.streaming.aggregate_statement import Groups
 from millpond.streaming.delivery_errors import DeliveryErrors, mark_of
+from millpond.streaming.highest import high_of
+from millpond.streaming.message_keys import key_texts
 from millpond.streaming.row_statement import RowStatement
 from millpond.streaming.stages import Spark
-from millpond.streaming.statement import NO_MORE, RunningStatement, high_of
-from millpond.types import Column, Schema, whole
+from millpond.streaming.statement import NO_MORE, RunningStatement
+from millpond.types import Column, Schema
 
 if TYPE_CHECKING:
     from millpond.engine.batch import Batch
@@ -68,14 +67,25 @@ class SinkStatement(RunningStatement):
 
     spark: Spark
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._fresh = False
+        """Whether a position that the sink has is that of a dropped query of the same name."""
+
+    def forget_earlier(self) -> None:
+        super().forget_earlier()
+        self._fresh = True
+
     def set_up(self) -> None:
         super().set_up()
         target = self.plan.target
         before: Sink | None = getattr(self, "_sink", None)
         if before is not None:
             before.close()  # it has other columns now
-        self._sink: Sink = find_sink(target.name)(target.name, target.options, self._written)
-        if self._sink.exact and not self.store.journal.durable:
+        durable = self.store.journal.durable
+        options = settled(target.options, durable=durable)
+        self._sink: Sink = find_sink(target.name)(target.name, options, self._written)
+        if self._sink.exact and not durable:
             raise NotSupported(
                 "exactly-once delivery needs a state directory: without one nothing is known after a restart",
                 hint="millpond run app.sql --state DIR, or App(…, state=…)",
@@ -91,8 +101,14 @@ class SinkStatement(RunningStatement):
 
     def _open(self) -> bool:
         """Opens the sink; returns whether our position was set to that of the sink."""
-        stored = self._sink.open(f"{_identity(self.store.journal)}-{self.plan.name}")
         ours = self.position
+        self._sink.known_batch = None if ours is None or self._fresh else ours.batch
+        stored = self._sink.open(self._outside_name)
+        if self._fresh and stored is not None:
+            # A query of that name was dropped when the sink could not be reached, or a kill came before it was.
+            self._sink.forget(self._outside_name)
+            stored = self._sink.open(self._outside_name)
+        self._fresh = False
         if stored is None or (ours is not None and ours.batch >= stored.batch):
             return False
         self.store.write(lambda snapshots: ({}, None), stored, into=())
@@ -101,6 +117,22 @@ class SinkStatement(RunningStatement):
     @property
     def sink(self) -> Sink:
         return self._sink
+
+    @property
+    def divides(self) -> bool:
+        return self._sink.divides
+
+    @property
+    def _outside_name(self) -> str:
+        """Returns a name of the query that is unique among all apps."""
+        return f"{identity(self.store.journal)}-{self.plan.name}"
+
+    def drop(self) -> None:
+        super().drop()
+        sink: Sink | None = getattr(self, "_sink", None)
+        if sink is not None:
+            sink.close()
+            safely(partial(sink.forget, self._outside_name))
 
     def apply(self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = NO_MORE) -> int:
         if not self._sink.is_open and self._open():
@@ -114,6 +146,26 @@ class SinkStatement(RunningStatement):
         elif rows.num_rows:
             deliver(self.spark, self._sink, rows, position)
             faults.reach("sink: written")
+
+    @property
+    def waiting(self) -> int | None:
+        sink: Sink | None = getattr(self, "_sink", None)
+        ours, theirs = super().waiting, None if sink is None else sink.waiting
+        return ours if theirs is None else (ours or 0) + theirs
+
+    def retry(self) -> int:
+        self._sink.settle()
+        return super().retry()
+
+    def make_visible(self) -> int:
+        sink: Sink | None = getattr(self, "_sink", None)
+        if sink is not None:
+            sink.make_visible()
+        return 0
+
+    def replay(self) -> int:
+        self._sink.accept_refused()
+        return super().replay()
 
     def close(self) -> None:
         sink: Sink | None = getattr(self, "_sink", None)
@@ -165,15 +217,22 @@ class SinkRows(SinkStatement, RowStatement):
         return found.rows
 
     def commit(self, rows: pa.Table, position: Position | None) -> int:
-        if self._delivery_errors is not None and self._more and not self._trying:
+        aside = self._delivery_errors if self._more and not self._trying else None
+        if aside is not None and position is not None:
             # When the sink has its commit the batch is not applied again: error records are committed before.
-            more, self._more = self._more, NO_MORE
-            self._delivery_errors.put(more, position)
-            faults.reach("sink: put aside")
+            self._put_aside(aside, position)
         self.hand_out(rows, position)
+        if aside is not None and position is None:
+            # Replayed rows leave the error table when the sink has them: after a fault in between they come again.
+            self._put_aside(aside, None)
         if not self._trying:
             self._note(position)
         return int(rows.num_rows)
+
+    def _put_aside(self, errors: DeliveryErrors, position: Position | None) -> None:
+        more, self._more = self._more, NO_MORE
+        errors.put(more, position)
+        faults.reach("sink: put aside")
 
     def _note(self, position: Position | None) -> None:
         """Commits the position after a batch that is written."""
@@ -181,6 +240,10 @@ class SinkRows(SinkStatement, RowStatement):
         if self._delivery_errors is not None:
             self._delivery_errors.noted()
         faults.reach("sink: noted")
+
+    def forget_earlier(self) -> None:
+        super().forget_earlier()
+        self.store.forget(mark_of(self.plan.name))
 
     def drop(self) -> None:
         super().drop()
@@ -208,7 +271,8 @@ class SinkGroups(SinkStatement, Groups):
     def _named_by(self) -> list[str]:
         """Returns the columns that become the key of a message; none if the query computes a key itself."""
         aggregation = self.plan.aggregation
-        if aggregation.once or _KEY in aggregation.final.schema:
+        keyed = find_sink(self.plan.target.name).keyed
+        if aggregation.once or not keyed or _KEY in aggregation.final.schema:
             return []
         return [name for name in aggregation.keys if name is not None]
 
@@ -232,17 +296,7 @@ class SinkGroups(SinkStatement, Groups):
         return messages.append_column(_KEY, key_texts(messages.select(by))) if by else messages
 
 
-def key_texts(keys: pa.Table) -> pa.Array:
-    """Returns the keys of messages: the value of a single column as text, several, or a NULL, as a JSON object."""
-    objects = to_json(keys).cast(pa.string())
-    if keys.num_columns > 1:
-        return objects
-    column = whole(keys.column(0))
-    texts = all_written(column) if pa.types.is_decimal(column.type) else column.cast(pa.string())
-    return pc.coalesce(texts, objects)
-
-
-def _identity(journal: Journal) -> str:
+def identity(journal: Journal) -> str:
     """Returns the identity of this state directory."""
     for entry in journal.entries():
         if entry.kind == IDENTITY:

@@ -147,7 +147,10 @@ class Starter:
         if store.position(statement.plan.name) is not None:
             store.forget(statement.plan.name)
         for table in statement.owned:
-            store.clear(table)
+            store.journal.drop_table(table)
+            if store.table(table) is not None:
+                store.drop(table)
+        statement.forget_earlier()
 
     def _pop(self, names: Iterable[str]) -> list[QueuedStatement]:
         return [w for name in names if (w := self._waiting.pop(name, None)) is not None]

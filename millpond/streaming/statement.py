@@ -16,12 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import Changes, Position, together
+from millpond.connectors import forgetting
 from millpond.connectors.source import SEQ
 from millpond.errors import BadData, DataError, QueryFailed, without_passwords
 from millpond.plan.plans import PipelinePlan
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.errortables import ERROR_COLUMNS, error_relation
-from millpond.store.error_records import error_records, is_message, message_records, renewed, rows_of
+from millpond.store.error_records import error_records, is_message, message_records, missed, renewed, rows_of
 from millpond.store.snapshot import StoreSnapshot
 from millpond.store.store import Store
 from millpond.store.undo import safely
@@ -31,23 +32,20 @@ from millpond.streaming.on_miss import (
     Matched,
     Misses,
     WaitingRows,
-    divided,
-    once,
     waiting_schema,
     waiting_table,
 )
-from millpond.streaming.poison import MOST, TooMany, find_poison
+from millpond.streaming.owned_tables import own
+from millpond.streaming.poison import MOST, TooMany, find_poison, without_poison
 from millpond.streaming.stages import Stages
 from millpond.types import Schema
 
 if TYPE_CHECKING:
     from millpond.engine.batch import Batch
-    from millpond.engine.stage import Stage
 
 
 T = TypeVar("T")
 NO_MORE: Mapping[str, Changes] = {}
-_HIGH = b"high"
 _TRIES = 3
 """How often a batch is run: tables may change after its bad rows were found."""
 
@@ -91,13 +89,19 @@ class RunningStatement(ABC):
         """Declares its error table."""
         if not self.plan.has_error_table:
             return
-        store, relation = self.store, error_relation(self.plan.name)
-        if self.ephemeral:
-            store.create_hidden(relation.name, relation.schema)
-        else:
-            extension, options = self.companion_storage()
-            self.errors = len(store.create(relation, extension, options))
+        relation = error_relation(self.plan.name)
+        self.errors = own(self.store, relation, self.companion_storage())
         self.catalog.add(relation)
+
+    def forget_earlier(self) -> None:
+        """Forgets what is left of a dropped statement of that name, beside its position and the tables ``owned``."""
+        return
+
+    def continue_from(self, before: RunningStatement) -> None:
+        """Takes the place of a statement that was stopped; what that one owns is still there."""
+        self.misses = before.misses
+        if self.ephemeral:
+            self._seen = before.position
 
     def set_up(self) -> None:
         """Creates what the statement needs in addition to its target. Called before the first batch of a run."""
@@ -122,9 +126,18 @@ class RunningStatement(ABC):
         """Returns the rows that wait for a match."""
         return self._misses.rows if isinstance(self._misses, WaitingRows) else None
 
+    @property
+    def divides(self) -> bool:
+        """Returns whether a batch with many bad rows is applied in halves."""
+        return True
+
     def begin(self) -> None:
         """Makes the commit that comes before all batches, if there is one. Called when it has started."""
         return
+
+    def make_visible(self) -> int:
+        """Makes visible what waits in its target. Called while no batch is applied, before it is dropped."""
+        return 0
 
     def close(self) -> None:
         """Releases resources outside of the app."""
@@ -144,30 +157,36 @@ class RunningStatement(ABC):
         for table in self.owned:
             safely(partial(self.store.drop, table))
 
-    def companion_storage(self) -> tuple[str, Mapping[str, Any]]:
-        """Returns where tables next to the target are stored, as extension and options."""
+    def companion_storage(self) -> tuple[str, Mapping[str, Any]] | None:
+        """Returns where tables next to the target are stored, as extension and options; None if they are not."""
         target = self.plan.target
+        if self.ephemeral:
+            return None
         return self.store.companion_of(target.name) if target.kind == "table" else ("memory", {})
 
     def keep(self, tables: Mapping[str, Schema]) -> None:
         """Creates tables next to the target, stored like it."""
-        store = self.store
         for name, schema in tables.items():
-            if self.ephemeral:
-                store.create_hidden(name, schema, null_keys=True)
-            else:
-                extension, options = self.companion_storage()
-                store.create(Relation(name, "table", schema), extension, {**options, "null_keys": True})
+            own(self.store, Relation(name, "table", schema), self.companion_storage(), null_keys=True)
 
     def apply(self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = NO_MORE) -> int:
         """Commits the results of the batch, the position and ``more``, all or nothing; returns the number of results.
 
         If it fails on data, the rows that it fails on become error records in the same commit.
         """
+        gap = forgetting.gap(batch.source, batch.start, batch.end) if batch.lost else range(0)
+        if told := self._missed(gap):
+            more = together(more, told)
         batch = self._fitted(batch)
         count = self._process(batch, None if self.ephemeral else position, more)
-        self._seen = position
+        self._seen, self.errors = position, self.errors + len(told)
         return count
+
+    def _missed(self, gap: range) -> Mapping[str, Changes]:
+        """Returns an error record of rows that were removed before they were read."""
+        if not gap or self.plan.on_error == "fail":
+            return NO_MORE
+        return self._errors(self._with_messages(self._records(None, None), missed(gap)))
 
     def _fitted(self, batch: Batch) -> Batch:
         """Returns the batch with the columns that the statement knows."""
@@ -223,6 +242,7 @@ class RunningStatement(ABC):
         kept = None if self.ephemeral else position
         with self.turn.taken():
             self.write(lambda _: (more, None), kept, into=tuple(more))
+        self._seen = position or self._seen
         return 0
 
     def _match(self, batch: Batch, snapshots: StoreSnapshot) -> Matched:
@@ -282,7 +302,7 @@ class RunningStatement(ABC):
         """Returns the rows of a batch that can be processed, and error records of the others; ``batch`` is what is left
         of the ``whole``.
         """
-        from millpond.engine.batch import Divide
+        from millpond.engine.staged import Divide
 
         rows = batch.read()
 
@@ -292,7 +312,9 @@ class RunningStatement(ABC):
         if attempt(rows.slice(0, 0)) is not None:
             raise error
         try:
-            bad = find_poison(rows, attempt, in_order=self.in_order, most=MOST if whole.halves() else None)
+            bad = find_poison(
+                rows, attempt, in_order=self.in_order, most=MOST if self.divides and whole.halves() else None
+            )
         except TooMany:
             raise Divide from None
         good, rejected, why = without_poison(rows, bad)
@@ -316,12 +338,17 @@ class RunningStatement(ABC):
         snapshots = self.store.snapshots()
         matched = self._match(self.stages.part(rows), snapshots)
         batch, records = matched.batch, self._records(matched.rejected, matched.why)
-        error = self._attempt(batch, snapshots)
-        if error is not None:
-            batch, failed = self._separate_errors(batch, batch, snapshots, error)
-            records = pa.concat_tables([records, failed])
-        changes = {**matched.changes, self.plan.errors: renewed(table, records)}
-        self._run(batch, snapshots, None, lambda: changes)
+        for left in reversed(range(_TRIES)):
+            if (error := self._attempt(batch, snapshots)) is not None:
+                batch, failed = self._separate_errors(batch, batch, snapshots, error)
+                records = pa.concat_tables([records, failed])
+            changes = {**matched.changes, self.plan.errors: renewed(table, records)}
+            try:
+                self._run(batch, snapshots, None, partial(dict, changes))
+                break
+            except DataError:  # a sink knows only now what it does not take
+                if not left:
+                    raise
         matched.after()
         self.errors -= table.num_rows - records.num_rows
         return int(table.num_rows - records.num_rows)
@@ -366,30 +393,7 @@ class RunningStatement(ABC):
 
         return store.write(with_more, position, sent=sent, into=(*into, *more))
 
-    def with_high(
-        self, rows: pa.Table, highest: Stage | None, batch: Batch, snapshots: StoreSnapshot
-    ) -> pa.Table:
-        """Returns the rows of a batch with the highest time in it, of all rows of the stream; ``high_of`` reads it."""
-        high = batch.high
-        if highest is not None:
-            high = highest.run(batch, snapshots).column(0).cast(pa.int64())[0].as_py()
-        return rows.replace_schema_metadata({_HIGH: str(high)}) if high is not None else rows
-
     def emit(self, emitted: Emitted, rows: pa.Table) -> None:
         """Passes rows to the readers."""
         if not self._trying:
             emitted.add(self.plan.name, rows, ephemeral=self.ephemeral)
-
-
-def without_poison(
-    rows: pa.Table, bad: list[tuple[int, DataError]]
-) -> tuple[pa.Table, pa.Table, pa.ChunkedArray]:
-    """Returns the rows without those at the positions of ``bad``, these, and the reason of each."""
-    seqs = rows[SEQ].take(pa.array([place for place, _ in bad], pa.int64()))
-    reasons = pa.array([reason.message for _, reason in bad], pa.string())
-    return divided(rows, once(pa.table({"seq": seqs, "reason": reasons})))
-
-
-def high_of(rows: pa.Table) -> int | None:
-    high = (rows.schema.metadata or {}).get(_HIGH)
-    return int(high) if high is not None else None

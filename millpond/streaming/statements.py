@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from millpond.plan.plans import BlockPlan, FoldPlan, GroupsPlan, KeyedPlan, RowsPlan, StatementPlan
+from millpond.plan.plans import (
+    BlockPlan,
+    ChangesPlan,
+    FoldPlan,
+    GroupsPlan,
+    KeyedPlan,
+    RowsPlan,
+    StatementPlan,
+)
 from millpond.query.evaluate import Evaluator
 from millpond.sql.catalog import Catalog
 from millpond.store.store import Store
 from millpond.streaming.aggregate_statement import Groups
 from millpond.streaming.block import Block
+from millpond.streaming.change_statements import Changed, SinkChanged
 from millpond.streaming.commit_turn import CommitTurn
 from millpond.streaming.emitted import Emitted
 from millpond.streaming.fold import Folded, Inputs
@@ -80,6 +89,10 @@ class Statements:
                 return SinkGroups(**every, plan=plan, evaluator=evaluator, emitted=emitted, spark=self._spark)
             case GroupsPlan():
                 return Groups(**every, plan=plan, evaluator=evaluator, emitted=emitted)
+            case ChangesPlan() if to_sink:
+                return SinkChanged(**every, plan=plan, emitted=emitted, take_in=take_in, spark=self._spark)
+            case ChangesPlan():
+                return Changed(**every, plan=plan, emitted=emitted, take_in=take_in)
             case RowsPlan() if to_sink:
                 return SinkRows(**every, plan=plan, emitted=emitted, take_in=take_in, spark=self._spark)
             case KeyedPlan() if plan.join is None:

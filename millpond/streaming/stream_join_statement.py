@@ -18,7 +18,8 @@ from millpond.plan.pipeline import plan_sides
 from millpond.plan.plans import BatchPlan, GroupsPlan, JoinedStreamPlan, JoinPlan
 from millpond.query.evaluate import Evaluator
 from millpond.store.snapshot import StoreSnapshot
-from millpond.streaming.statement import NO_MORE, RunningStatement, high_of
+from millpond.streaming.highest import high_of, with_high
+from millpond.streaming.statement import NO_MORE, RunningStatement
 from millpond.streaming.stream_join import JoinState, Taken
 
 if TYPE_CHECKING:
@@ -232,11 +233,11 @@ class JoinedStream(RunningStatement):
         if self.joins.is_for_spark(self.number, self._stage, batch):
             self._large = OnSpark(self._stage, batch)
             if self._mark is not None:
-                batch.share()
+                batch.shared = True
             rows = self.plan.batch.output.arrow().empty_table()
         else:
             rows = _shaped(self._stage.run(batch, snapshots), self.plan.batch)
-        return self.with_high(rows, self._mark, batch, snapshots)
+        return with_high(rows, self._mark, batch, snapshots)
 
     def _run(
         self,

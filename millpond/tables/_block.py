@@ -16,6 +16,8 @@ SHIFT = 16
 SIZE = 1 << SHIFT
 MASK = SIZE - 1
 _KEPT_READERS = 256
+Cells = tuple[Any, npt.NDArray[np.bool_] | None]
+"""The cells of a column in a block, and which of them are not NULL; None if all are."""
 
 
 class Block:
@@ -27,13 +29,21 @@ class Block:
     __slots__ = ("capacity", "cells", "make_row", "plain", "readers", "room", "row", "stores", "valid")
 
     def __init__(
-        self, stores: Sequence[ColumnStore], make_row: MakeReader, capacity: int, old: Block | None = None
+        self,
+        stores: Sequence[ColumnStore],
+        make_row: MakeReader,
+        capacity: int,
+        old: Block | None = None,
+        cells: Sequence[Cells] | None = None,
     ):
+        """Allocates the cells, with those of the ``old`` block, which is smaller; or takes ``cells`` that exist."""
         self.stores = stores
         self.make_row = make_row
         self.capacity = capacity
-        self.room: list[Any] = [s.room(capacity) for s in stores]
+        self.room: list[Any] = [s.room(capacity) for s in stores] if cells is None else [c[0] for c in cells]
         self.valid: list[npt.NDArray[np.bool_] | None] = [None] * len(stores)
+        if cells is not None:
+            self.valid = [c[1] for c in cells]
         if old is not None:
             count = old.capacity
             self.room = [s.copied(r, count, capacity) for s, r in zip(stores, old.room, strict=True)]

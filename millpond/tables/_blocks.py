@@ -8,21 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.records.outgoing import to_rows
-from millpond.tables._block import MASK, SHIFT, SIZE, Block
+from millpond.tables._block import MASK, SHIFT, SIZE, Block, Cells
 from millpond.tables._cold import Cold, Copies
-from millpond.tables._columns import Coded, bitmap, store_of
+from millpond.tables._columns import Coded, ColumnStore, Pieces, bitmap, store_of
 from millpond.tables._rows import Row, row_maker, rows_maker
 
 __all__ = ["MASK", "SHIFT", "SIZE", "Block", "Blocks", "Cold", "Slots", "take"]
 
 Slots = npt.NDArray[np.int64]
+Source: TypeAlias = "int | tuple[int, pa.DataType] | pa.Array"
+"""Where a column comes from: the place of another one, an array with its one value, or a place and another type."""
 
 _FIRST_CAPACITY = 1024
 _FEW = 16
@@ -52,6 +54,25 @@ class Blocks:
         self.blocks: list[Block | Cold] = []
         self.room = 0
         """The number of slots that are allocated."""
+
+    def reshaped(self, schema: pa.Schema, columns: Sequence[Source]) -> Blocks:
+        """Returns blocks of the same rows with other columns: each is one of these, by its place, which they then have
+        in common; or a new one that all rows have a value of, or NULL; or one of these with another type. Only new and
+        cast columns are written. No block is on disk, and nobody writes to these any more.
+        """
+        made = Blocks(schema)
+        made._stores = [
+            self._stores[c] if isinstance(c, int) else store_of(f.type)
+            for f, c in zip(schema, columns, strict=True)
+        ]
+        made._make_row = row_maker(schema.names, made._stores)
+        made._make_rows = rows_maker(schema.names, made._stores)
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            cells = [_cells(block, s, c) for s, c in zip(made._stores, columns, strict=True)]
+            made.blocks.append(Block(made._stores, made._make_row, block.capacity, cells=cells))
+        made.room = self.room
+        return made
 
     def append(self, first: int, rows: pa.Table) -> None:
         """Writes rows to the slots from ``first`` on, which no reader sees yet."""
@@ -204,6 +225,25 @@ class Blocks:
         if self._copies is not None:
             return sum(b.nbytes(with_stores=True) for b in hot) + self._copies.nbytes()
         return sum(b.nbytes() for b in hot) + sum(s.nbytes() for s in self._stores)
+
+
+def _cells(block: Block, store: ColumnStore, source: Source) -> Cells:
+    if isinstance(source, int):
+        return block.room[source], block.valid[source]
+    room = store.room(block.capacity)
+    if isinstance(source, tuple):
+        at, dtype = source
+        store.write(room, 0, block.column(at, 0, block.capacity).cast(dtype))
+        return room, block.valid[at]
+    value = source[0]
+    if isinstance(store, Pieces):
+        store.write(room, 0, pa.repeat(value, block.capacity))
+        return room, None
+    if value.is_valid:
+        store.write(room, 0, source)
+        room.reshape(-1, store.words)[1:] = room[: store.words]
+        return room, None
+    return room, np.zeros(block.capacity, dtype=np.bool_) if store.nulls_apart else None
 
 
 def take(blocks: Sequence[Block | Cold], slots: Slots, columns: Sequence[int], schema: pa.Schema) -> pa.Table:

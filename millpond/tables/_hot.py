@@ -26,6 +26,7 @@ HOT_OPTION = Option(
     "How many records that were read by key stay cached as Python dicts; about 400 bytes "
     "each. A table with max_memory, or with nested columns, caches none.",
     default=100_000,
+    live=True,
 )
 _REST = 10
 """After the cache was filled in vain, this many times as many reads pass before it is tried again."""

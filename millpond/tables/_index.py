@@ -24,8 +24,9 @@ from millpond.tables._rows import MakeReader, compile_reader
 MANY = 256
 """More slots than this are handled by numpy."""
 _FEW = 64
-_NOTHING = np.iinfo(np.int64).min
 _NO_SLOTS: Slots = np.empty(0, dtype=np.int64)
+_KEPT_KEYS = 1024
+"""Keys that an index keeps, whether they have rows or not."""
 
 
 class SecondaryIndex:
@@ -34,7 +35,7 @@ class SecondaryIndex:
     def __init__(self, columns: Sequence[str]):
         self._columns = tuple(columns)
         self._lock = Lock()
-        self.groups = Groups([], _NO_SLOTS, _NO_SLOTS)
+        self.groups = Groups({}, _NO_SLOTS, _NO_SLOTS, 0)
         self._reader: tuple[MakeReader | None] | None = None
 
     def nbytes(self) -> int:
@@ -42,6 +43,17 @@ class SecondaryIndex:
         groups = self.groups
         keys = len(groups.found) * (32 + average_size(groups.found)) + 150 * groups.recent_rows
         return sys.getsizeof(groups.found) + keys + groups.nbytes()
+
+    def renumbered(self, number: Slots, kept: Slots) -> SecondaryIndex:
+        """Returns the index over other slots: ``number`` has the new one of each, -1 if it is gone, and ``kept`` the
+        old ones that are left. It does not wait for readers that extend this one. If most keys have no rows any more,
+        it is empty: the next reader builds it.
+        """
+        index, groups = SecondaryIndex(self._columns), self.groups
+        covered = int(np.searchsorted(kept, groups.sorted_rows))
+        if len(groups.found) <= max(_KEPT_KEYS, 4 * covered):
+            index.groups = groups.renumbered(number, covered)
+        return index
 
     def find(self, keys: Sequence[Key], blocks: Blocks, end: int) -> Slots:
         """Returns the slots below ``end`` and some above it, in no order, of rows with one of the keys."""
@@ -76,20 +88,35 @@ class SecondaryIndex:
 
 
 class Groups:
-    """Maps keys to slots: ``found`` returns the slot of a key, or -1 - n if it has several: those of group n."""
+    """Maps keys to slots: ``found`` returns the number n of a key's group, and ``places[n]`` its slot, or a number
+    below 0 if it does not have one: then ``several(n)`` returns its slots.
 
-    def __init__(self, keys: Sequence[Key], slots: Slots, numbers: Slots):
+    Slots change when the table is compacted, and the numbers of groups do not: so ``found`` stays.
+    """
+
+    def __init__(self, found: dict[Key, int], slots: Slots, counts: Slots, covered: int):
+        self.found = found
         self._slots = slots
-        counts = np.bincount(numbers, minlength=len(keys))
-        self._offsets = np.concatenate(([0], np.cumsum(counts)))
-        firsts = slots[self._offsets[:-1]] if len(slots) else _NO_SLOTS
-        several = -1 - np.arange(len(keys))
-        self.found = dict(zip(keys, np.where(counts == 1, firsts, several).tolist(), strict=True))
+        self._offsets = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+        places = np.full(len(counts), -1, dtype=np.int64)
+        alone = np.flatnonzero(counts == 1)
+        places[alone] = slots[self._offsets[alone]]
+        self._places = places
+        self.places = places.data
         self.recent: dict[Key, list[int]] = {}
-        self.sorted_rows = self.covered = len(slots)
+        self.sorted_rows = self.covered = covered
 
     def nbytes(self) -> int:
-        return int(self._slots.nbytes) + int(self._offsets.nbytes)
+        return int(self._slots.nbytes) + int(self._offsets.nbytes) + int(self._places.nbytes)
+
+    def renumbered(self, number: Slots, covered: int) -> Groups:
+        """Returns the groups with other slots, -1 for those that are gone, without recent rows: the next reader adds
+        them, from the slot ``covered`` on.
+        """
+        slots = number[self._slots]
+        stay = slots >= 0
+        kept_before = np.concatenate(([0], np.cumsum(stay, dtype=np.int64)))
+        return Groups(self.found, slots[stay], np.diff(kept_before[self._offsets]), covered)
 
     @property
     def recent_rows(self) -> int:
@@ -101,7 +128,8 @@ class Groups:
         numbers: dict[Key, int] = {}
         number_of_code = [numbers.setdefault(k, len(numbers)) for k in keys]
         groups = np.asarray(number_of_code, dtype=np.int64)[codes]
-        return Groups(list(numbers), np.argsort(groups, kind="stable"), groups)
+        counts = np.bincount(groups, minlength=len(numbers)).astype(np.int64)
+        return Groups(numbers, np.argsort(groups, kind="stable"), counts, len(groups))
 
     def add(self, keys: list[Key], start: int) -> None:
         """Adds slots before ``covered`` includes them: a reader that sees too many leaves them out."""
@@ -122,9 +150,11 @@ class Groups:
         return np.concatenate((found, recent)) if len(found) > MANY else [*found, *recent]
 
     def find(self, keys: Sequence[Key]) -> Slots:
-        found = np.fromiter(map(self.found.get, keys, repeat(_NOTHING)), np.int64, len(keys))
-        parts = [found[found >= 0]]
-        numbers = -1 - found[(found < 0) & (found != _NOTHING)]
+        numbers = np.fromiter(map(self.found.get, keys, repeat(-1)), np.int64, len(keys))
+        numbers = numbers[numbers >= 0]
+        places = self._places[numbers]
+        parts = [places[places >= 0]]
+        numbers = numbers[places < 0]
         if len(numbers):
             starts = self._offsets[numbers]
             lengths = self._offsets[numbers + 1] - starts

@@ -115,8 +115,8 @@ class _Way:
             yield "if known is None:"
             yield f"    {snapshot}; slots = view.slots_of(columns, key); view.settle(settled, columns)"
             yield "else:"
-            yield "    look, several, blocks = known; slot = look(key)"
-            yield "    slots = () if slot is None else (slot,) if slot >= 0 else several(-1 - slot)"
+            yield "    look, places, several, blocks = known; group = look(key)"
+            yield "    slots = () if group is None else (s,) if (s := places[group]) >= 0 else several(group)"
 
     def _index_value(self, column: str, given: Given) -> str:
         """Returns the expression of a column's value in an index."""

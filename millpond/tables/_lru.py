@@ -6,12 +6,14 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from copy import copy
 from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from millpond.alterations import TableChange
 from millpond.changes import ROW, Changes, Position
 from millpond.records.keys import Key, key_list
 from millpond.tables.memory import MemoryTable
@@ -47,11 +49,30 @@ class BoundedRows:
         self._max_size, self._max_memory, self._ttl = max_size, max_memory, ttl
         self._used: OrderedDict[Key, _Entry] = OrderedDict()
         self._until: OrderedDict[Key, float] = OrderedDict()
-        self._identity = tuple(c.name for k in table.schema.key if (c := table.schema.find(k))) or (ROW,)
+        self.set_identity()
 
     @property
     def schema(self) -> Schema:
         return self.table.schema
+
+    def altered(self, change: TableChange) -> BoundedRows:
+        """Returns the same rows after a change of the columns; these must not be changed any more."""
+        with self.lock:
+            made = copy(self)
+            made.table = self.table.alter(change)
+            made.set_identity()
+            return made
+
+    def emptied(self, schema: Schema) -> BoundedRows:
+        """Returns rows with other columns: there are none yet."""
+        table = MemoryTable(schema, null_keys=self.table.null_keys)
+        made = BoundedRows(table, max_size=self._max_size, max_memory=self._max_memory, ttl=self._ttl)
+        made.clock = self.clock
+        return made
+
+    def set_identity(self) -> None:
+        schema = self.table.schema
+        self._identity = tuple(c.name for k in schema.key if (c := schema.find(k))) or (ROW,)
 
     def apply(self, changes: Changes, position: Position | None = None, commit: int | None = None) -> bool:
         """Applies checked changes like Backend.apply; then evicts what exceeds the limits."""

@@ -15,7 +15,7 @@ from millpond.records.keys import key_list
 from millpond.tables._blocks import SIZE, Blocks, Slots
 from millpond.tables._coldkeys import Keys
 from millpond.tables._numbers import RowNumbers
-from millpond.tables._versions import NEVER, Generation, TableVersion
+from millpond.tables._versions import NEVER, Generation, Links, TableVersion
 
 
 class Point(NamedTuple):
@@ -41,8 +41,11 @@ def rebuilt(
     called between the parts, to keep to a limit of memory.
     """
     table_version = point.table_version
-    kept = np.flatnonzero(table_version.died[: table_version.mark.slots] > table_version.mark.version)
-    generation = Generation(keys, replaced=np.full(max(1024, len(kept)), -1, dtype=np.int64))
+    keep = table_version.died[: table_version.mark.slots] > table_version.mark.version
+    kept = np.flatnonzero(keep)
+    generation = Generation(keys, links=Links(np.full(max(1024, len(kept)), -1, dtype=np.int64)))
+    ages = table_version.generation.ages
+    generation.ages = None if ages is None else ages.moved(keep)
     for start in range(0, len(kept), SIZE):
         rows = table_version.blocks.take(kept[start : start + SIZE])
         blocks.append(start, rows)

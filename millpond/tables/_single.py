@@ -14,6 +14,7 @@ from millpond.locks import Turns
 from millpond.records.values import Unfit
 from millpond.tables._blocks import Blocks, Slots
 from millpond.tables._codec import is_plain, writers
+from millpond.tables._compaction import Compaction
 from millpond.tables._free_memory import Room
 from millpond.tables._hot import HotRecords
 from millpond.tables._limit import LOOK_EVERY, Limit
@@ -49,7 +50,7 @@ class SingleRows:
     schema: Schema
     live: Live
     _key: tuple[str, ...]
-    _null_keys: bool
+    null_keys: bool
     _blocks: Blocks
     _generation: Generation
     _died: Slots
@@ -57,6 +58,7 @@ class SingleRows:
     _writing: Turns
     _limit: Limit
     _room: Room | None
+    _compaction: Compaction | None
     hot: HotRecords
 
     if TYPE_CHECKING:
@@ -78,7 +80,8 @@ class SingleRows:
         self._writers: Mapping[str, tuple[int, Callable[[Any], Any]]] = writers(self.schema)
         self._key_at = [self.schema.names.index(name) for name in self._key]
         self._required = [at for at, c in enumerate(columns) if not c.nullable or c.name in self._key]
-        self._plain_key = all(is_plain(columns[at].type) for at in self._key_at)
+        timed = self._generation.ages is not None  # the journal stores the time with the rows
+        self._plain_key = not timed and all(is_plain(columns[at].type) for at in self._key_at)
 
     def put_record(self, record: Mapping[str, Any], fresh: bool = False) -> bool | None:
         """Adds the record, or replaces the one with its key."""
@@ -184,6 +187,8 @@ class SingleRows:
             self._died[old] = self._mark.version + 1
         if cells is None:
             generation.newest[key] = -2 - old
+            if self._compaction is not None:
+                self._compaction.deleted((key,))
             if self.hot.active:
                 self.hot.forget(key)
             self._publish(0, 1, commit)
@@ -213,13 +218,24 @@ class SingleRows:
         """Returns whether memory is limited; then preparing an edit may free memory, which moves rows."""
         return self._limit.most is not None
 
-    def edit_changes(self, edit: Edit, point: Point | None = None) -> Changes:
-        """Returns the edit as rows, for a journal; it was made on the newest rows, or on those of the point."""
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """Returns the schema of rows as they are stored."""
+        return self._blocks.schema
+
+    def edit_cells(self, edit: Edit, point: Point | None = None) -> list[Any]:
+        """Returns the cells of the edit, of a deleted row those of its key; it was made on the newest rows, or on those
+        of the point.
+        """
         if edit.cells is not None:
-            return Changes(self._blocks.row_of(edit.cells))
+            return edit.cells
         cells = (self._blocks if point is None else point.table_version.blocks).cells(edit.old)
-        kept = [cell if at in self._key_at else None for at, cell in enumerate(cells)]
-        return Changes(self._blocks.row_of(kept), _DELETED)
+        return [cell if at in self._key_at else None for at, cell in enumerate(cells)]
+
+    def edit_changes(self, edit: Edit, point: Point | None = None) -> Changes:
+        """Returns the edit as rows."""
+        rows = self._blocks.row_of(self.edit_cells(edit, point))
+        return Changes(rows) if edit.cells is not None else Changes(rows, _DELETED)
 
     def change(self, find: Callable[[Any], tuple[Changes | None, int]]) -> int:
         """Applies what ``find`` computes on the newest snapshot, with no other change in between; returns its count."""

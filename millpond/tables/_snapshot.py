@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millpond.changes import ROW
+from millpond.changes import AT, ROW
 from millpond.errors import NotSupported, UnknownName, did_you_mean
 from millpond.records.keys import integers_of, lookup_list
 from millpond.tables._blocks import Blocks, Slots
@@ -21,8 +21,8 @@ from millpond.tables._versions import TableVersion, Way
 from millpond.tables.base import Snapshot
 from millpond.types import Column, Schema
 
-Settled = dict[tuple[str, ...], tuple[Any, Any, Any]]
-"""By columns: the maps from a key to its slot or group, and from a group to its slots, and the blocks."""
+Settled = dict[tuple[str, ...], tuple[Any, Any, Any, Any]]
+"""By columns: the maps from a key to its group, from a group to its slot and to its slots, and the blocks."""
 
 _MANY = 64
 """More integer keys than this are looked up together."""
@@ -185,9 +185,13 @@ class MemorySnapshot(Snapshot):
         groups = index.groups
         if groups.covered < end:
             groups = index.extended(self._blocks, end)
-        slot = groups.found.get(key)
+        number = groups.found.get(key)
         found: Sequence[int] | Slots = (
-            () if slot is None else (slot,) if slot >= 0 else groups.several(-1 - slot)
+            ()
+            if number is None
+            else (slot,)
+            if (slot := groups.places[number]) >= 0
+            else groups.several(number)
         )
         if groups.recent:
             found = groups.with_recent(key, found)
@@ -205,7 +209,7 @@ class MemorySnapshot(Snapshot):
         index = self._generation.others.get(columns)
         groups = None if index is None else index.groups
         if groups is not None and self.whole and groups.covered == self.mark.slots and not groups.recent:
-            settled[columns] = (groups.found.get, groups.several, self.blocks)
+            settled[columns] = (groups.found.get, groups.places, groups.several, self.blocks)
 
     def slots_of_key(self, key: Any) -> Sequence[int]:
         """Returns the slot of the row with the key, if there is one."""
@@ -245,6 +249,27 @@ class MemorySnapshot(Snapshot):
             table = self._scans.setdefault(asked, table)
         return table
 
+    def changed_since(self, before: Snapshot, numbers: Sequence[int]) -> tuple[pa.Table, pa.Table] | None:
+        """Returns the same as Snapshot.changed_since, unless the slots were numbered anew in between."""
+        if not isinstance(before, MemorySnapshot) or before.table_version.generation is not self._generation:
+            return None
+        if before.schema is not self.schema:
+            return None
+        start, end = before.mark.slots, self.mark.slots
+        came = start + np.flatnonzero(self._died[start:end] > self.version)
+        return before.numbered(numbers), self._blocks.take(came)
+
+    def numbered(self, numbers: Sequence[int]) -> pa.Table:
+        """Returns the rows with these numbers, of a table without a key."""
+        newest = self._generation.numbers.newest(np.asarray(numbers, dtype=np.int64)).tolist()
+        replaced, end, slots = self._generation.replaced, self.mark.slots, []
+        for slot in newest:
+            while slot >= end:
+                slot = int(replaced[slot])
+            if slot >= 0 and self._died[slot] > self.version:
+                slots.append(slot)
+        return self._blocks.take(np.sort(np.asarray(slots, dtype=np.int64)))
+
     def parts(self, *, rows: bool = False) -> Iterator[pa.Table]:
         if rows:
             self._no_key()
@@ -257,7 +282,17 @@ class MemorySnapshot(Snapshot):
             if rows:
                 seen = start + np.flatnonzero(self._died[start:end] > self.mark.version)
                 part = part.append_column(ROW, pa.array(self._generation.numbers.of(seen), pa.int64()))
+            if self._generation.ages is not None:
+                seen = start + np.flatnonzero(self._died[start:end] > self.mark.version)
+                part = part.append_column(AT, pa.array(self._generation.ages.of(seen), pa.float64()))
             yield part
+
+    def changed_before(self, time: float, most: int) -> pa.Table:
+        ages = self._generation.ages
+        end = min(ages.made_before(time), self.mark.slots) if ages is not None else 0
+        slots = np.flatnonzero(self._died[:end] > self.mark.version)[:most]
+        found = self._blocks.take(slots)
+        return found if self._key else found.append_column(ROW, pa.array(self._generation.numbers.of(slots)))
 
     def _no_key(self) -> None:
         if self._key:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millpond.records.keys import Key
+from millpond.tables._ages import Ages
 from millpond.tables._blocks import Blocks, Slots
 from millpond.tables._coldkeys import ColdKeys, Keys, renumber
 from millpond.tables._dense import DenseKeys
@@ -74,9 +75,16 @@ class TableVersion(NamedTuple):
 
 
 @dataclass(slots=True)
+class Links:
+    """Maps a slot to the one that had its key before, or to -1. The array is replaced when it grows."""
+
+    slots: Slots = field(default_factory=lambda: np.full(1024, -1, dtype=np.int64))
+
+
+@dataclass(slots=True)
 class Generation:
     """Contains the indexes over one numbering of the slots. Compaction creates another; readers of the old one continue
-    to use it.
+    to use it. Other columns of the same slots are another one too, which shares ``newest``, ``numbers`` and ``links``.
 
     ``newest`` maps a key to its newest slot s, or to -2 - s if the row was deleted, and ``replaced`` a slot to the one
     that had its key before, or -1. Only the writer changes them, and readers may see changes of later commits: they go
@@ -86,14 +94,24 @@ class Generation:
     newest: Keys = field(default_factory=dict)
     numbers: RowNumbers = field(default_factory=RowNumbers)
     """For a table without a key."""
-    replaced: Slots = field(default_factory=lambda: np.full(1024, -1, dtype=np.int64))
+    links: Links = field(default_factory=Links)
     others: dict[tuple[str, ...], SecondaryIndex] = field(default_factory=dict)
     admit: Callable[[SecondaryIndex], bool] | None = None
     """With limited memory, whether there is memory for an index."""
+    ages: Ages | None = None
+    """When the slots were made, if that is to be known."""
     dense: DenseKeys = field(default_factory=DenseKeys)
     ways: dict[tuple[str, ...], Way] = field(default_factory=dict)
     """How rows are found by values of some columns; this depends on the columns alone."""
     _lock: Lock = field(default_factory=Lock)
+
+    @property
+    def replaced(self) -> Slots:
+        return self.links.slots
+
+    @replaced.setter
+    def replaced(self, slots: Slots) -> None:
+        self.links.slots = slots
 
     def newest_slots(self, keys: list[Key]) -> Slots:
         """Returns the newest slot of each key, dead or alive, -1 if there is none."""
@@ -150,18 +168,23 @@ class Generation:
 
         A remaining slot has died later than all that it replaced, so of a chain only the old end is cut off.
         """
+        made = self._kept(keep)
+        made.ages = None if self.ages is None else self.ages.moved(keep)
+        return made
+
+    def _kept(self, keep: Flags) -> Generation:
         number = np.cumsum(keep, dtype=np.int64) - 1
         number[~keep] = -1
         before = self.replaced[: len(keep)][keep]
         replaced = np.where(before >= 0, number[before], -1)
         if self.numbers.slots:
-            return Generation(numbers=self.numbers.kept(keep), replaced=replaced, admit=self.admit)
+            return Generation(numbers=self.numbers.kept(keep), links=Links(replaced), admit=self.admit)
         if isinstance(self.newest, ColdKeys):
-            return Generation(self.newest.renumbered(number), replaced=replaced, admit=self.admit)
+            return Generation(self.newest.renumbered(number), links=Links(replaced), admit=self.admit)
         moved, there = renumber(np.fromiter(self.newest.values(), np.int64, len(self.newest)), number)
         pairs = zip(self.newest, moved.tolist(), there.tolist(), strict=True)
         newest: Keys = {key: slot for key, slot, is_there in pairs if is_there}
-        return Generation(newest, replaced=replaced, admit=self.admit)
+        return Generation(newest, links=Links(replaced), admit=self.admit)
 
 
 class Live:

@@ -11,16 +11,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import pyarrow as pa
 
+from millpond.alterations import TableChange
 from millpond.changes import Changes, Position
 from millpond.clock import Clock
 from millpond.errors import Error, NotSupported
 from millpond.lookup import Lookup, Made, Run
 from millpond.options import Option
 from millpond.predicates import Predicate, equal_values
+from millpond.tables._found import Found as Found
 from millpond.tables._taken import duplicate, refuse_doubles
 from millpond.types import Schema
 
@@ -33,14 +35,6 @@ is needed.
 T = TypeVar("T")
 
 _FEW = 1_000
-
-
-class Found(Protocol):
-    """Returns found rows in the form that a program or a pipeline needs."""
-
-    def records(self) -> list[dict[str, Any]]: ...
-    def table(self) -> pa.Table: ...
-    def __len__(self) -> int: ...
 
 
 class Snapshot(ABC):
@@ -86,11 +80,24 @@ class Snapshot(ABC):
         and raises NotSupported.
         """
 
+    def changed_since(self, before: Snapshot, numbers: Sequence[int]) -> tuple[pa.Table, pa.Table] | None:
+        """Returns the rows of a table without a key that ``before`` had under these numbers, and those that were added
+        or replaced since. ``numbers`` are those of all rows that were deleted or replaced in between. None if only a
+        comparison of all rows finds them.
+        """
+        return None
+
     def parts(self, *, rows: bool = False) -> Iterator[pa.Table]:
-        """Yields all rows in parts that need not be in memory together, at least one; in any order. ``rows`` is as in
-        ``scan``.
+        """Yields all rows in parts that need not be in memory together, at least one; in any order: what a journal
+        stores of a table. ``rows`` is as in ``scan``. A ``timed`` table adds the time of each row.
         """
         yield self.scan(rows=rows)
+
+    def changed_before(self, time: float, most: int) -> pa.Table:
+        """Returns rows whose last change was before a time, in seconds since 1970, at most so many; without a key with
+        their numbers. Only for a ``timed`` table.
+        """
+        raise NotSupported("this table does not store when a row was last changed")
 
     def filtered(self, where: Predicate, *, rows: bool = False) -> pa.Table:
         """Returns rows, with all columns, that include all that match ``where``. ``rows`` is as in ``scan``."""
@@ -194,6 +201,7 @@ class Backend(ABC):
     """The schemes of its URLs, in addition to its name."""
     inside: ClassVar[bool] = False
     """Whether its rows are in the process or in the state directory, unless an option says otherwise."""
+    evicts: ClassVar[bool] = False  # whether rows leave it without a change that is reported
     abilities: frozenset[str] = frozenset()
     """What the backend can do beyond the contract; the planner and the contract suite read it.
 
@@ -204,7 +212,8 @@ class Backend(ABC):
     - ``null_keys``: NULL may be a value of a key.
     - ``every_key``: every type may be a key.
     - ``every_float``: NaN and the infinities are values of FLOAT and DOUBLE. Without it a row with one is refused.
-    - ``widen``: columns may be added while it is used.
+    - ``widen``: new fields of a source become columns while it is used.
+    - ``alter``: its columns may change while it is used.
     """
     options: ClassVar[tuple[Option, ...]] = ()
     """Options of WITH (…) that it accepts."""
@@ -214,6 +223,8 @@ class Backend(ABC):
     schema: Schema
     database: Database | None = None
     """The database of the rows, if they are not in this process. The app commits to it by ``Database.write``."""
+    timed: bool = False
+    """Whether it remembers when each row was last changed: the journal stores it with the row."""
 
     @classmethod
     @abstractmethod
@@ -287,11 +298,25 @@ class Backend(ABC):
         """
         return None
 
-    def widen(self, schema: Schema) -> None:
-        """Adds columns, which are NULL in all rows; ``schema`` has those of the table and others. Existing snapshots do
-        not change. NotSupported without the ability ``widen``.
+    def alter(self, change: TableChange) -> Backend:
+        """Changes the columns in all rows, and returns the table that has them: this one, or another that takes its
+        place. Existing snapshots of a table with the ability ``held`` do not change. In a database a change that was
+        made before does nothing. NotSupported if the table cannot take the change; nothing has changed then.
         """
-        raise NotSupported("this table cannot take new columns", hint="drop it, and make it anew")
+        raise NotSupported("this table cannot change its columns", hint="drop it, and make it anew")
+
+    def rename(self, name: str) -> None:
+        """Sets the name of the table in messages; in a database it keeps its ``stored_name``."""
+        return None
+
+    @property
+    def stored_name(self) -> str | None:
+        """Returns the name in the database, as the option ``table`` takes it."""
+        return None
+
+    def set_options(self, values: Mapping[str, Any]) -> None:
+        """Applies those of the options that may change while it is used (``Option.live``)."""
+        return None
 
     def restore(self, changes: Changes) -> None:
         """Applies changes that the table has had before: no limit refuses them."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from millpond.alterations import TableChange
 from millpond.changes import Changes, Position
 from millpond.clock import Clock
 from millpond.errors import Closed, Error, InvalidOption, NotSupported
@@ -20,6 +23,7 @@ from millpond.lookup import Lookup, Made, Run
 from millpond.options import Option, Setting, read_options
 from millpond.predicates import Predicate
 from millpond.records.fitting import fitting_keys
+from millpond.tables._cached_keys import has_key, is_key
 from millpond.tables._codec import is_plain
 from millpond.tables._lru import BoundedRows
 from millpond.tables.base import Backend, Database, Get, Has, Snapshot
@@ -33,6 +37,7 @@ class CacheTable(Backend):
 
     journalled = False
     inside = True
+    evicts = True
     options = (
         Option(
             "max_size",
@@ -105,6 +110,24 @@ class CacheTable(Backend):
             ttl=values.get("ttl"),
         )
         return cls(name, rows, over)
+
+    def alter(self, change: TableChange) -> CacheTable:
+        """Returns another object: alone with the same rows, in front of another table with none."""
+        self._check_open()
+        made = copy(self)
+        if self.over is None:
+            made.rows = self.rows.altered(change)
+        else:
+            made.over = self.over.alter(change)
+            made.rows = self.rows.emptied(change.schema(self.schema))
+        made.schema = made.rows.schema
+        return made
+
+    def rename(self, name: str) -> None:
+        self._what = f'table "{name}"'
+        self.rows.table.rename(name)
+        if self.over is not None:
+            self.over.rename(name)
 
     @classmethod
     def place(cls, values: Mapping[str, Any]) -> str | None:
@@ -280,7 +303,7 @@ class _UsedSnapshot(Snapshot):
         self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False, rows: bool = False
     ) -> pa.Table:
         found = self._below.get(columns, keys, nulls=nulls, rows=rows)
-        if _has_key(self.schema, columns):
+        if has_key(self.schema, columns):
             self._rows.use(found, keys.num_rows)
         return found
 
@@ -316,7 +339,7 @@ class _ThroughSnapshot(Snapshot):
     def get(
         self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False, rows: bool = False
     ) -> pa.Table:
-        if not _is_key(self.schema, columns) or nulls:
+        if not is_key(self.schema, columns) or nulls:
             return self._below.get(columns, keys, nulls=nulls, rows=rows)
         names = [c.name for n in columns if (c := self.schema.find(n))]
         wanted = fitting_keys([c.type for n in names if (c := self.schema.find(n))], keys, nulls=False)
@@ -329,7 +352,7 @@ class _ThroughSnapshot(Snapshot):
         seen = self._table.changes_seen
         with cache.lock:
             missing = cache.missing([c.combine_chunks() for c in asked.columns])
-            here = cache.table.get(asked.column_names, asked.filter(_inverted(missing)))
+            here = cache.table.get(asked.column_names, asked.filter(pc.invert(missing)))
             cache.use(here, asked.num_rows)
         lacking = asked.filter(missing)
         if not lacking.num_rows:
@@ -358,18 +381,6 @@ class _Unknown(Exception):
 
 def _unknown(*key: Any, **equal: Any) -> Any:
     raise _Unknown
-
-
-def _inverted(mask: pa.Array) -> pa.Array:
-    return pa.array([not m for m in mask.to_pylist()], pa.bool_())
-
-
-def _has_key(schema: Schema, columns: Sequence[str]) -> bool:
-    return bool(schema.key) and {c.lower() for c in columns} >= {k.lower() for k in schema.key}
-
-
-def _is_key(schema: Schema, columns: Sequence[str]) -> bool:
-    return bool(schema.key) and {c.lower() for c in columns} == {k.lower() for k in schema.key}
 
 
 def behind(values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

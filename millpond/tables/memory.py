@@ -7,56 +7,56 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from itertools import compress
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
 from millpond import faults
+from millpond.alterations import TableChange
 from millpond.changes import ROW, Changes, Position
 from millpond.errors import Closed, Error
 from millpond.locks import Turns
-from millpond.lookup import Lookup, Made, Run
 from millpond.records.checks import checked
+from millpond.tables._aged import AgedRows
+from millpond.tables._ages import Ages, ages_of
 from millpond.tables._blocks import SHIFT, Blocks, Slots
 from millpond.tables._closed import ClosedKeys
-from millpond.tables._codec import is_plain, make_reads
 from millpond.tables._coldkeys import Keys
-from millpond.tables._compaction import compacted, widened
+from millpond.tables._compacting import Compacting
+from millpond.tables._compaction import Compaction
 from millpond.tables._free_memory import Room
+from millpond.tables._held import HeldRows, Hold
 from millpond.tables._hot import HOT_OPTION, HotRecords, may_stay
+from millpond.tables._key_reads import KeyReads
 from millpond.tables._keyed import last_of_each
 from millpond.tables._limit import Limit, fixed_bytes
-from millpond.tables._lookup import compile_lookup
 from millpond.tables._options import OPTIONS
+from millpond.tables._reshape import MovedKeys, Reshaped, copied, reshaped, sources_of
 from millpond.tables._rewind import Point, broken, rebuilt
 from millpond.tables._single import NOTHING, Edit, SingleRows
 from millpond.tables._snapshot import MemorySnapshot, Settled
 from millpond.tables._stats import stats_of
 from millpond.tables._versions import NEVER, Generation, Live, Mark, TableVersion
-from millpond.tables.base import Backend, Get, Has
+from millpond.tables.base import Backend
 from millpond.types import Schema
 
-__all__ = ["BACKEND", "NOTHING", "Edit", "MemoryTable", "Point"]
-
-_KEPT_COMMITS = 64
+__all__ = ["BACKEND", "NOTHING", "Edit", "Hold", "MemoryTable", "Point"]
 
 
-class MemoryTable(SingleRows, Backend):
+class MemoryTable(KeyReads, HeldRows, SingleRows, AgedRows, Compacting, Backend):
     """Stores a table in this process. It works alone, without an app."""
 
     aliases = ("inMemory",)
     inside = True
-    abilities = frozenset("held commits own lookup null_keys every_key every_float widen".split())
+    abilities = frozenset("held commits own lookup null_keys every_key every_float widen alter".split())
     options = OPTIONS
-    idle_dead: ClassVar[int] = 10_000
-    """How many dead rows, beyond the number of live ones, trigger a compaction."""
 
     def __init__(
         self,
@@ -66,27 +66,30 @@ class MemoryTable(SingleRows, Backend):
         null_keys: bool = False,
         limit: Limit | None = None,
         hot: int = HOT_OPTION.default,
+        ages: Ages | None = None,
     ):
         self.schema = schema
         self._what = f'table "{name}"' if name else "the table"
-        self._null_keys = null_keys
+        self.null_keys = null_keys
         self.declared: set[tuple[str, ...]] = set()
         """The columns of indexes that were created by name, sorted."""
         self._key = tuple(c.name for c in map(schema.find, schema.key) if c is not None)
         self._limit = limit or Limit("", {}, None)
         if self._limit.shelf is not None:
-            self.abilities = self.abilities - {"widen"}
+            self.abilities = self.abilities - {"widen"}  # it would be copied with every new field
         self._blocks = self._no_rows()
         self._died: Slots = np.full(1024, NEVER, dtype=np.int64)
-        self._generation = Generation(self._no_keys())
+        self._generation = Generation(self._no_keys(), ages=ages)
+        self.timed = ages is not None
         self._mark = Mark(-1, 0, 0, 0)
-        self._marks = deque([self._mark], maxlen=_KEPT_COMMITS + 1)
+        self._marks = deque([self._mark], maxlen=self.kept_commits + 1)
         self.live = Live(self._generation.newest, self._blocks, 0)
         self.settled: Settled = {}
         """Indexes that readers may use without checking versions; replaced by every commit."""
         self._now = TableVersion(self._generation, self._blocks, self._died, self._mark, self._marks)
         self._latest = MemorySnapshot(schema, self._key, self._now)
-        self.hot = HotRecords(hot if may_stay(schema) and self._limit.most is None else 0)
+        self._most_hot = hot
+        self.hot = self._hot_records()
         self._positions: dict[str, Position] = {}
         self._writing = Turns()
         self._room: Room | None = None
@@ -94,6 +97,8 @@ class MemoryTable(SingleRows, Backend):
             compact = partial(self._compact, forced=True)
             self._room = Room(self._limit, self._key, lambda: self._now, compact, self._writing)
             self._generation.admit = self._room.admit_index
+        self._compaction: Compaction | None = None
+        self._changes_since = 0
         self._closed: Error | None = None
         self._changed_at: float | None = None
         self._set_up_single_rows()
@@ -109,8 +114,8 @@ class MemoryTable(SingleRows, Backend):
         home: Path | None = None,
     ) -> Self:
         limit = Limit(f'table "{name}"', values, home)
-        hot = values.get("hot.records", HOT_OPTION.default)
-        return cls(schema, name=name, null_keys=null_keys, limit=limit, hot=hot)
+        hot, ages = values.get("hot.records", HOT_OPTION.default), ages_of(values)
+        return cls(schema, name=name, null_keys=null_keys, limit=limit, hot=hot, ages=ages)
 
     def apply(self, changes: Changes, position: Position | None = None, *, commit: int | None = None) -> bool:
         with self._writing:
@@ -145,7 +150,7 @@ class MemoryTable(SingleRows, Backend):
     def _no_keys(self) -> Keys:
         """Returns an empty index of keys."""
         types = [c.type for k in self._key if (c := self.schema.find(k)) is not None]
-        return self._limit.keys(types, self._null_keys)
+        return self._limit.keys(types, self.null_keys)
 
     def point(self) -> Point:
         """Returns what ``rewind`` needs to return to the current rows."""
@@ -160,7 +165,7 @@ class MemoryTable(SingleRows, Backend):
             made.generation.admit = self._generation.admit
             made.generation.replaced = self._limit.spilled_array(made.generation.replaced, -1)
             died = self._limit.spilled_array(made.died, NEVER)
-            self._stand_on(made.generation, blocks, died, deque([mark], maxlen=_KEPT_COMMITS + 1))
+            self._stand_on(made.generation, blocks, died, deque([mark], maxlen=self.kept_commits + 1))
             self.hot.clear()
         except BaseException as error:
             self.fail(broken(self._what, error))
@@ -176,17 +181,8 @@ class MemoryTable(SingleRows, Backend):
             self.rewind(point)
             raise
 
-    def _stand_on(self, generation: Generation, blocks: Blocks, died: Slots, marks: deque[Mark]) -> None:
-        """Switches readers to other slots with the same rows; existing snapshots continue with the old ones."""
-        self._generation, self._blocks, self._died = generation, blocks, died
-        self._marks, self._mark = marks, marks[-1]
-        self._now = TableVersion(generation, blocks, died, self._mark, marks)
-        self.live.current = False
-        self.live = Live(generation.newest, blocks, self._mark.slots)
-        self.settled = {}
-
     def check(self, changes: Changes) -> Changes:
-        return checked(self.schema, changes, what=self._what, null_keys=self._null_keys)
+        return checked(self.schema, changes, what=self._what, null_keys=self.null_keys)
 
     def admit(self, changes: Changes) -> None:
         if self._room is not None:
@@ -197,25 +193,50 @@ class MemoryTable(SingleRows, Backend):
         copies = self._limit.copies
         return Blocks(self.schema.arrow(), copies, None if copies is None else self._ease)
 
-    def widen(self, schema: Schema) -> None:
+    def alter(self, change: TableChange) -> MemoryTable:
+        """Returns another object, which shares the cells: functions that were compiled for the columns of this one find
+        them here as they were, and send those who read by key to the general path.
+        """
         with self._writing:
             self._check_open()
-            made = widened(self._now, schema, self._what)
-            self.schema = schema
-            self._stand_on(made.generation, made.blocks, made.died, self._marks)
-            self._latest = MemorySnapshot(schema, self._key, self._now)
+            after, ages = change.schema(self.schema), self._generation.ages
+            made = type(self)(
+                after, null_keys=self.null_keys, limit=self._limit, hot=self._most_hot, ages=ages
+            )
+            made.take_over(self, change)
+            self.live.current = False
+            self.live = Live(MovedKeys(), self._blocks, 0)
             self.hot.clear()
-            if not may_stay(schema):
-                self.hot = HotRecords(0)
-            self._set_up_single_rows()
+            return made
 
-    def restore(self, changes: Changes) -> None:
-        self._limit.enforced = False
-        try:
-            self.apply(changes)
-        finally:
-            self._limit.enforced = True
-        self._ease(self._blocks)
+    def take_over(self, old: MemoryTable, change: TableChange) -> None:
+        """Takes the rows of the table as it was before the change."""
+        now, version = old._now, old._mark.version + 1
+        sources = sources_of(old.schema, self.schema, change)
+        made: Reshaped
+        if self._limit.most is None:
+            made = reshaped(now, old.schema, self.schema, sources)
+        else:
+            made = copied(now, self.schema, sources, self._no_rows())
+            made.generation.admit = self._generation.admit
+        marks = deque([*old._marks, old._mark._replace(version=version)], maxlen=self.kept_commits + 1)
+        self._stand_on(made.generation, made.blocks, made.died, marks)
+        self._latest = MemorySnapshot(self.schema, self._key, self._now)
+        self._what, self.declared, self._positions = old._what, old.declared, old._positions
+        self._changed_at = old._changed_at
+
+    def rename(self, name: str) -> None:
+        self._what = f'table "{name}"'
+
+    def set_options(self, values: Mapping[str, Any]) -> None:
+        self.hot.clear()
+        self._most_hot = values.get("hot.records", HOT_OPTION.default)
+        self.hot = self._hot_records()
+        if self._generation.ages is not None and values.get("ttl"):
+            self._generation.ages.ttl = values["ttl"]
+
+    def _hot_records(self) -> HotRecords:
+        return HotRecords(self._most_hot if may_stay(self.schema) and self._limit.most is None else 0)
 
     def _ease(self, blocks: Blocks) -> None:
         """Respects the limit while rows are being added: rows that are not visible yet may be spilled too."""
@@ -242,7 +263,10 @@ class MemoryTable(SingleRows, Backend):
             self._generation.point(put, range(first, first + len(put)))
             if gone is not None:
                 there = gone & (before >= 0)
-                self._generation.point(compress(keys, there.tolist()), (-2 - before[there]).tolist())
+                dropped = list(compress(keys, there.tolist()))
+                self._generation.point(dropped, (-2 - before[there]).tolist())
+                if self._compaction is not None:
+                    self._compaction.deleted(dropped)
             if self.hot.active:
                 self.hot.forget_all(keys)
             faults.reach("table: pointed")
@@ -296,64 +320,29 @@ class MemoryTable(SingleRows, Backend):
             self._died = self._limit.grown(self._died, after, NEVER)
         self._mark = mark = Mark(commit, version + 1, after, alive + made - ended)
         self._marks.append(mark)
+        if made and self._generation.ages is not None:
+            self._generation.ages.note(after)
         self._now = TableVersion(self._generation, self._blocks, self._died, mark, self._marks)
         self.live.end = after
-        self.settled = {}
+        self.settled = {} if self._held is None else self._unsettled()
         self._changed_at = time.time()
-
-    def _compact(self, *, forced: bool = False) -> None:
-        """Removes rows that no stored commit sees, once they are as many as those alive; if it is ``forced``, all but
-        those alive.
-
-        Existing snapshots continue with the old slots, which are freed with the last of them.
-        """
-        mark = self._mark
-        if mark.slots <= 2 * mark.alive + self.idle_dead and not forced:
-            return
-        if forced:
-            self._marks = deque([mark], maxlen=_KEPT_COMMITS + 1)
-        made = compacted(self._now, self._marks, self._no_rows(), self._limit, self._ease)
-        self._stand_on(made.generation, made.blocks, made.died, deque(made.marks, maxlen=_KEPT_COMMITS + 1))
+        self._changes_since += made + ended
 
     def snapshot(self, commit: int | None = None) -> MemorySnapshot:
         """Returns a snapshot, as Backend.snapshot does; the last 64 commits that changed the table are stored."""
         self._check_open()
-        now, latest = self._now, self._latest
+        now, held, latest = (
+            self._now,
+            self._held,
+            self._latest,
+        )  # in this order: a hold precedes the rows under it
+        if held is not None and not held[0].over:
+            now = held[1]
         if latest.table_version is not now:
             latest = self._latest = MemorySnapshot(self.schema, self._key, now)
         if commit is None or now.mark.commit <= commit:
             return latest
         return MemorySnapshot(self.schema, self._key, now.at(commit))
-
-    def quick_reads(self, step: Iterator[int], get: Get, has: Has) -> tuple[Get, Has]:
-        if not self._key or not all(is_plain(c.type) for k in self._key if (c := self.schema.find(k))):
-            return get, has
-        return make_reads(self, step, get, has)
-
-    def create_index(self, columns: Sequence[str]) -> bool:
-        names = tuple(sorted(columns))
-        self.declared.add(names)
-        if set(names) != set(self._key):
-            self._check_open()
-            if not self._now.make_index(names):
-                self.declared.discard(names)
-                raise self._limit.no_room(f"an index on {', '.join(names)}")
-        return True
-
-    def drop_index(self, columns: Sequence[str]) -> bool:
-        names = tuple(sorted(columns))
-        self.declared.discard(names)
-        self._generation.others.pop(names, None)
-        self.settled = {}
-        return True
-
-    def compile_lookup(self, lookup: Lookup, step: Iterator[int], made: Made) -> Run:
-        return compile_lookup(self, lookup, step, made)
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """Returns the key columns, as the schema spells them."""
-        return self._key
 
     @property
     def last_commit(self) -> int:
@@ -380,6 +369,7 @@ class MemoryTable(SingleRows, Backend):
     def fail(self, error: Error) -> None:
         """Drops all rows; every later read or write raises the error. The caller is the writer."""
         self._closed = error
+        self._compaction = None
         self._generation = Generation()
         self._blocks = Blocks(self.schema.arrow())
         self._mark = Mark(-1, self.version, 0, 0)
@@ -390,6 +380,10 @@ class MemoryTable(SingleRows, Backend):
         self.settled = {}
         self.live = Live(ClosedKeys(error), self._blocks, 0)
         self._limit.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed is not None
 
     def _check_open(self) -> None:
         if self._closed is not None:

@@ -13,7 +13,7 @@ from millpond.tables.base import Backend
 
 _OTHERS = ("base", "registry")
 """Files of this folder that are no backends."""
-_PLANNED = ("mongodb", "delta")
+_PLANNED = ("delta",)
 
 
 def backend_names() -> dict[str, str]:

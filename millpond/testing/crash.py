@@ -14,6 +14,7 @@ def crash(app: App) -> None:
     parts.views.close()
     parts.publications.close()
     parts.evaluator.close()
+    parts.old_rows.end()
     parts.compactor.end()
     parts.journal.abandon()
     parts.state.close()

@@ -82,7 +82,8 @@ class _Run:
         self.files = directory / "files"
         self.app: App | None = None
         self.at = case.line
-        self.before: list[list[tuple[str, ...]]] = []
+        self.before: dict[str, _Texts] = {}
+        """What was emitted before a restart, by the name of the query."""
         self.looked: dict[int, int] = {}
         self.names: list[str] = []
         self.clock = ManualClock(BEGIN)
@@ -219,8 +220,7 @@ class _Run:
     def _restart(self) -> None:
         app = self._running()
         crash(app)
-        for number, result in enumerate(self._emitted()):
-            _at(self.before, number).extend(_texts(result.to_arrow()).rows)
+        self.before = self._emitted()
         self.app = None
         self._open()
 
@@ -252,18 +252,25 @@ class _Run:
 
     # rows out
 
-    def _emitted(self) -> list[Result]:
-        """Returns what the running SELECTs have emitted, in the order of the SQL also after a restart."""
+    def _emitted(self) -> dict[str, _Texts]:
+        """Returns what queries have emitted, in the order of the SQL, also before a restart."""
         emitted = runtime_of(self._running()).emitted.results
         self.names += [name for name in emitted if name not in self.names]
-        return [emitted[name] for name in self.names if name in emitted]
+        found = {}
+        for name in self.names:
+            before, now = self.before.get(name), emitted.get(name)
+            if now is not None:
+                texts = _texts(now.to_arrow())
+                found[name] = texts._replace(rows=(before.rows if before else []) + texts.rows)
+            elif before is not None:
+                found[name] = before
+        return found
 
     def _all_emitted(self, number: int) -> _Texts:
-        results = self._emitted()
+        results = list(self._emitted().values())
         if number >= len(results):
             raise self._failed(f"the app has {len(results)} running SELECTs")
-        found = _texts(results[number].to_arrow())
-        return found._replace(rows=_at(self.before, number) + found.rows)
+        return results[number]
 
     def _emits(self, number: int, expected: Rows) -> None:
         found = self._all_emitted(number)
@@ -343,12 +350,6 @@ def _texts(table: pa.Table) -> _Texts:
     ]
     types = [type_name(normal(field.type)) for field in table.schema]
     return _Texts(list(table.column_names), types, list(zip(*columns, strict=True)) if columns else [])
-
-
-def _at(lists: list[list[tuple[str, ...]]], number: int) -> list[tuple[str, ...]]:
-    while len(lists) <= number:
-        lists.append([])
-    return lists[number]
 
 
 Line = tuple[str, tuple[str, ...]]

@@ -13,17 +13,18 @@ from millpond.engine.states import State
 from millpond.errors import Error
 from millpond.loading.side_inputs import SideInputs
 from millpond.plan.plans import ViewPlan
-from millpond.query.evaluate import Evaluator
+from millpond.query.evaluate import Answer, Evaluator
 from millpond.sql.catalog import Relation
+from millpond.sql.columns_read import columns_read
 from millpond.steps import Steps, timed
 from millpond.store.change_feed import Touched
 from millpond.store.store import Store
 from millpond.tables.base import Snapshot
 from millpond.types import Schema
+from millpond.views.kept_by_changes import KeptByChanges, Tables
 
-_FEW = 1_000
-"""The number of parts that are always worth their lookups; a larger number must be under a quarter of the rows."""
-Tables = Callable[[str], Snapshot]
+_FEW, _SHARE = 100, 400
+"""The number of parts that are always worth their lookups; a larger number must be under this share of the rows."""
 Emit = Callable[[Changes], None]
 
 
@@ -58,15 +59,34 @@ class LiveView:
         self._evaluator = evaluator
         sources = {i.view: i.relation for i in plan.query.inputs if i.relation.kind == "source"}
         self.inputs = side_inputs(self, sources)
+        self._answer: Answer | None = None
+        self._read = columns_read(plan.query)
+        self.by_changes = KeptByChanges(plan, schema, evaluator)
 
     def changes(self, now: Tables, before: Mapping[str, Snapshot], touched: Mapping[str, Touched]) -> Changes:
         """Returns the changes that make the table equal to its query as of ``now``; it was equal as of ``before``."""
-        parts = None if self.whole else self._parts(now, before, touched)
         own = self._store.backend(self.plan.target.name).snapshot()
+        if self.plan.refresh == "full":
+            return self._recomputed(now, own, None)
+        whole = self.whole
+        if whole:
+            self.by_changes.forget()
+        found = None if whole else self.by_changes.changes(now, before, touched, own)
+        if found is not None:
+            return found
+        parts = None if whole else self._parts(now, before, touched)
+        changes = self._recomputed(now, own, parts)
+        self.by_changes.load(now, touched, own, whole=whole)
+        return changes
+
+    def _recomputed(self, now: Tables, own: Snapshot, parts: pa.Table | None) -> Changes:
+        """Evaluates the query, of the rows with these parts or of all rows, and compares."""
         keyed = bool(self.schema.key)
         if parts is None:
             inputs = {
-                i.view: timed(f"read table {i.relation.name}", now(i.relation.name).scan)
+                i.view: timed(
+                    f"read table {i.relation.name}", partial(now(i.relation.name).scan, self._read[i.view])
+                )
                 for i in self._table_inputs()
             }
             there = own.scan(rows=not keyed)
@@ -78,8 +98,9 @@ class LiveView:
                 get = partial(now(name).get, columns, parts, nulls=True)
                 inputs[i.view] = timed(f"look up in table {name}", get)
             there = own.get(list(self.plan.parts.columns), parts, nulls=True, rows=not keyed)
-        rows = self._evaluator.answer(self.plan.query, {**inputs, **self.inputs.rows})
-        rows = rows.cast(self.schema.arrow())
+        if self._answer is None:
+            self._answer = self._evaluator.answers(self.plan.query)
+        rows = self._answer({**inputs, **self.inputs.rows}).cast(self.schema.arrow())
         return self._evaluator.difference(there, rows, self.schema.key)
 
     def _table_inputs(self) -> Iterator[Any]:
@@ -101,9 +122,10 @@ class LiveView:
             change = touched.get(name.lower())
             if change is None:
                 continue
-            if change.everything or name.lower() not in before:
+            key = list(i.relation.schema.key)
+            if change.everything or name.lower() not in before or not (key or change.only_added):
                 return None
-            rows, key = change.rows(), list(i.relation.schema.key)
+            rows = change.rows()
             if key:
                 rows = pa.concat_tables(
                     [t.get(key, rows, nulls=True) for t in (before[name.lower()], now(name))]
@@ -116,7 +138,7 @@ class LiveView:
                 return None
         values = pa.concat_tables(found).group_by(names).aggregate([])
         size = max(len(now(i.relation.name)) for i in self._table_inputs())
-        return values if values.num_rows <= max(_FEW, size // 4) else None
+        return values if values.num_rows <= max(_FEW, size // _SHARE) else None
 
     @property
     def state(self) -> State:

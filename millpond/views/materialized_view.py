@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pyarrow as pa
 
@@ -29,6 +29,7 @@ from millpond.query.change_kind import with_op
 from millpond.query.evaluate import Evaluator
 from millpond.query.transaction import View
 from millpond.sql.catalog import Relation
+from millpond.sql.incremental.tree import keep_by_changes
 from millpond.steps import recording
 from millpond.store.change_feed import Touched
 from millpond.store.query_states import QueryStates
@@ -37,6 +38,7 @@ from millpond.store.store import Store
 from millpond.store.undo import Undo
 from millpond.tables.base import Snapshot
 from millpond.types import Column, Schema
+from millpond.views.in_commits import ViewsInCommits
 from millpond.views.live_view import Emit, LiveView
 
 log = logging.getLogger("millpond")
@@ -63,6 +65,8 @@ class Views:
         self._open_source = open_source
         self._keep_copy = keep_copy
         self._views: dict[str, LiveView] = {}
+        self._in_commits = ViewsInCommits(store)
+        store.dependents = self._in_commits
         self._before: dict[str, Snapshot] = {}
         self._seen = 0
         self._turn = threading.RLock()
@@ -89,7 +93,10 @@ class Views:
                 give(shown)
 
         renamed = dataclasses.replace(plan.query, schema=hidden)
-        self.add(dataclasses.replace(plan, query=renamed, parts=find_parts(renamed)), hidden, emit=emit)
+        plan = dataclasses.replace(
+            plan, query=renamed, parts=find_parts(renamed), by_changes=keep_by_changes(renamed)
+        )
+        self.add(plan, hidden, emit=emit)
 
     def add(self, plan: ViewPlan, schema: Schema, *, restored: bool = False, emit: Emit | None = None) -> int:
         """Fills the table and follows the inputs from now on. Returns its number of rows.
@@ -102,10 +109,11 @@ class Views:
         with self._turn:
             view = self._make(plan, schema, emit)
             view.requested = State(self._query_states.get(plan.name) or State.RUNNING)
-            self._views[plan.name] = view
-            self._follow()
-            faults.reach("view added")
-            self._round()
+            with self._store.writing if plan.in_commit else nullcontext():
+                self._views[plan.name] = view
+                self._follow()
+                faults.reach("view added")
+                self._fill(view)
             faults.reach("view filled")
             if view.error is not None and not restored:
                 self.remove(plan.name)
@@ -118,6 +126,14 @@ class Views:
             self._followers.add(plan.name, view.inputs)
         return len(self._store.backend(plan.target.name))
 
+    def _fill(self, view: LiveView) -> None:
+        """Makes a view equal to its query: one that changes with its inputs now, others in a round."""
+        if not view.plan.in_commit:
+            self._round()
+        elif view.wanted:
+            with self._store.writing:
+                self._step(view, self._store.snapshots(), {})
+
     def _make(self, plan: ViewPlan, schema: Schema, emit: Emit | None) -> LiveView:
         return LiveView(plan, schema, self._store, self._evaluator, self._side_inputs, emit)
 
@@ -125,7 +141,9 @@ class Views:
         return SideInputs(relations, self._open_source, self._mask, lambda name, rows: self.renew(view))
 
     def control(self, name: str, action: str, undo: Undo) -> None:
-        """Runs PAUSE, RESUME, STOP or START; the state survives a restart."""
+        """Runs PAUSE, RESUME, STOP or START; the state survives a restart. A view that changes with its inputs is
+        filled first: if its query fails, it stays as it was.
+        """
         with self._turn:
             view = self._views[name]
             state, before, stored = (
@@ -139,6 +157,11 @@ class Views:
                 self._query_states.set(name, None if state is State.RUNNING else str(state))
             faults.reach("query told")
             self._tell(view, state)
+            if view.plan.in_commit and view.wanted:
+                self._fill(view)
+                if view.error is not None:
+                    error, view.error = view.error, None
+                    raise error
         if view.wanted:
             self._news.set()
 
@@ -160,9 +183,12 @@ class Views:
             fresh.requested = view.requested
             if fresh.inputs.follows:
                 self._followers.add(plan.name, fresh.inputs)
+            view = fresh
         else:
             view.whole = True
         self._follow()
+        if view.plan.in_commit:
+            self._fill(view)
 
     def renew(self, view: LiveView) -> None:
         """Runs the whole query of a view in the next round: a source that it reads has changed."""
@@ -200,7 +226,7 @@ class Views:
         wanted, deadline = self._store.feed.commits, time.monotonic() + timeout
         while True:
             with self._progress:
-                renewing = any(v.whole and v.error is None and v.wanted for v in self)
+                renewing = any(v.whole and v.error is None and v.wanted for v in self._later())
                 if (self._seen >= wanted and not renewing) or self._stopped:
                     break
                 if not self._progress.wait(min(0.5, max(0.0, deadline - time.monotonic()))) and (
@@ -213,9 +239,14 @@ class Views:
         for view in self:
             view.check()
 
+    def _later(self) -> list[LiveView]:
+        """Returns the views that follow the commits of their inputs."""
+        return [v for v in self if not v.plan.in_commit]
+
     def _follow(self) -> None:
-        own = {v.plan.target.name.lower() for v in self}
-        names = {name for v in self for name in v.tables} - own
+        self._in_commits.follow(v for v in self._ordered() if v.plan.in_commit)
+        own = {v.plan.target.name.lower() for v in self._later()}
+        names = {name for v in self._later() for name in v.tables} - own
         self._store.follow({name: self._store.backend(name).schema for name in names})
 
     def _run(self) -> None:
@@ -231,6 +262,8 @@ class Views:
         fresh: dict[str, Snapshot] = {}
         now = View(snapshots, fresh)
         for view in self._ordered():
+            if view.plan.in_commit:
+                continue
             if not view.wanted:
                 view.whole = True
             elif view.whole or view.tables & touched.keys():
@@ -240,7 +273,7 @@ class Views:
                     fresh[target.lower()] = self._store.backend(target).snapshot()
                     touched.setdefault(target.lower(), Touched(view.schema)).add(changes)
         # A table of a database has no stable snapshot: only the whole query shows what a change there did.
-        names = {name for view in self for name in view.tables}
+        names = {name for view in self._later() for name in view.tables}
         self._before = {n: now.snapshot(n) for n in names if self._store.backend(n).database is None}
         with self._progress:
             self._seen = commits
@@ -262,6 +295,8 @@ class Views:
             view.error.place = view.error.place or view.plan.place
             log.warning('table "%s" stays as it was: %s', target, self._mask(view.error.message))
             return None
+        if view.whole:
+            view.by_changes.settle(self._store.backend(target).snapshot())
         view.error, view.whole = None, view.renewed != renewed
         if view.emit is not None and view.rounds and len(changes):
             view.emit(changes)

@@ -89,6 +89,29 @@ def test_what_may_be_is_not_refused() -> None:
     assert not found.errors
 
 
+_ONLY_SPARK = """
+CREATE STREAM pages (id INT, url STRING);
+CREATE TABLE ids AS SELECT id, regexp_extract(url, '(&|^)id=([^&]*)', 2) AS found FROM pages;
+CREATE TABLE n AS SELECT COUNT(*) AS n FROM pages;
+"""
+
+
+def test_a_file_is_checked_for_the_engine_of_its_app(cli):
+    file = cli.file("app.sql", _ONLY_SPARK)
+    assert cli("check", file).code == 0
+    assert cli("check", file, "--engine", "spark").code == 0
+    done = cli("check", file, "--engine", "process")
+    assert done.code == 1 and "app.sql:3:1: only Spark can evaluate this statement" in done.err
+    assert done.err.rstrip().endswith("1 error")
+    assert "not one of 'auto', 'spark', 'process'" in cli("check", file, "--engine", "duckdb").err
+    told = cli(
+        "explain", cli.file("block.sql", _ONLY_SPARK + "BEGIN; INSERT INTO n SELECT 1 FROM pages; COMMIT;")
+    )
+    lines = [line.split("  ", 1)[1] for line in told.out.splitlines() if "block.sql:5" in line]
+    assert [line.split(":")[0] for line in lines] == ["BEGIN", "INSERT", "COMMIT"]
+    assert "by Spark (engine = spark)" in cli("explain", file, "--engine", "spark").out
+
+
 def test_check_is_fast_and_starts_nothing(cli):
     file = cli.file("bad.sql", TEN_MISTAKES)
     before = set(cli.cwd.iterdir())

@@ -10,7 +10,7 @@ from millpond.tables import backend_names
 from millpond.testing.contracts import TablePlace
 from tests.servers import Servers
 
-SERVED = [kind for kind in ("postgresql", "mysql", "redis") if kind in backend_names()]
+SERVED = [kind for kind in ("postgresql", "mysql", "redis", "mongodb") if kind in backend_names()]
 """Kinds that need a server."""
 KINDS = sorted(set(backend_names().values()) - set(SERVED))
 EVERY = [*KINDS, *(pytest.param(kind, marks=pytest.mark.slow) for kind in SERVED)]
@@ -46,6 +46,8 @@ class Places:
                 return {"url": self._servers.mariadb.new_database(f"p{self._made}"), "retry.timeout": "5s"}
             case "redis":
                 return {"url": self._servers.redis.url(), "prefix": f"p{self._made}:", "retry.timeout": "5s"}
+            case "mongodb":
+                return {"url": self._servers.mongodb.url(f"p{self._made}"), "retry.timeout": "5s"}
             case "cache":
                 return {"max_size": "1000000"}
             case "cache over postgresql":

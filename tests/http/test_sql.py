@@ -62,7 +62,7 @@ def test_a_large_answer_comes_in_pieces(serve: Serve) -> None:
         ("SELECT 1/0", 422, "query_failed", None),
         ("SELECT * FROM nowhere", 400, "unknown_name", (1, 15)),
         ("CREATE TABLE items (id INT)", 409, "already_exists", (1, 14)),
-        ("ALTER TABLE items ADD COLUMN x INT", 422, "not_supported", (1, 1)),
+        ("EXPLAIN UPGRADE items", 403, "not_allowed", (1, 1)),
         ("SELECT * FROM orders", 422, "not_supported", None),
         ("SELECT * FROM items EMIT CHANGES", 422, "not_supported", None),
         ("", 400, "bad_request", None),
@@ -290,6 +290,15 @@ def test_a_client_names_nothing_that_is_not_allowed(fenced: tuple[Serving, Path]
     answer = shop.sql(sql.format(folder=folder))
     assert answer.status_code == 403 and answer.json()["error"]["code"] == "not_allowed", answer.text
     assert "TOP-SECRET" not in answer.text and "x" not in shop.app.tables()
+
+
+@pytest.mark.parametrize("explain", ["", "EXPLAIN "])
+def test_a_client_writes_no_file_where_it_may_read(fenced: tuple[Serving, Path], explain: str) -> None:
+    serving, folder = fenced
+    answer = serving.sql(f"{explain}INSERT INTO file://{folder}/open/out SELECT 1 AS x")
+    assert answer.status_code == 403 and answer.json()["error"]["code"] == "not_allowed", answer.text
+    assert "may not write" in answer.json()["error"]["message"]
+    assert not (folder / "open" / "out").exists()
 
 
 def test_a_client_names_what_is_allowed(serve: Serve, tmp_path: Path) -> None:

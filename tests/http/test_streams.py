@@ -142,3 +142,46 @@ def test_many_clients_with_one_key_send_once(serve: Serve) -> None:
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(post, range(40))) == {200}
     assert len(sent(shop.app)) == 400
+
+
+def test_many_posts_at_once_are_each_sent_whole_or_refused(serve: Serve) -> None:
+    shop = serve()
+
+    def post(i: int) -> tuple[int, int, str]:
+        good = [{"id": 10 * i, "price": 1}, {"id": 10 * i + 1}]
+        body = [good, [*good, {"id": "x"}], [*good, {"idd": 1}], {"id": 10 * i}][i % 4]
+        answer = shop.client.post("/streams/orders", json=body)
+        said = answer.json()
+        return i, answer.status_code, str(said.get("rows", said.get("error", {}).get("message")))
+
+    with ThreadPoolExecutor(16) as pool:
+        outcomes = list(pool.map(post, range(80)))
+    for i, status, said in outcomes:
+        match i % 4:
+            case 0 | 3:
+                assert (status, said) == (200, str(2 if i % 4 == 0 else 1))
+            case 1:
+                assert status == 422 and said.startswith('row 2 for stream "orders": field "id": x is not')
+            case _:
+                assert status == 422 and 'row 2 for stream "orders": field "idd"' in said
+    expected = [n for i in range(80) for n in ([10 * i, 10 * i + 1], [], [], [10 * i])[i % 4]]
+    assert sorted(r["id"] for r in sent(shop.app)) == expected
+
+
+def test_a_post_is_the_same_on_the_short_and_on_the_general_way(serve: Serve) -> None:
+    shop = serve()
+    for body in (
+        b'{"id": 1}',
+        b"[]",
+        b"",
+        b"{",
+        b'{"id": "x"}',
+        b'{"other": 1}',
+        b"[1]",
+        b"\xff",
+        b"[" * 5000,
+    ):
+        short = shop.client.post("/streams/orders", content=body)
+        general = shop.client.post("/streams/orders?unknown=error", content=body)
+        assert (short.status_code, short.json()) == (general.status_code, general.json())
+        assert dict(short.headers).keys() == dict(general.headers).keys()

@@ -239,12 +239,13 @@ for i in range(50):
 os.kill(os.getpid(), signal.SIGKILL)
 """
     subprocess.run([sys.executable, "-c", script])
-    log = tmp_path / "s" / "journal.db-wal"
-    log.write_bytes(log.read_bytes()[:-3_000])
+    log = tmp_path / "s" / "journal.rows"
+    log.write_bytes(log.read_bytes()[:-1_000])
     before = files_of(tmp_path / "s")
     with pytest.raises(StateCorrupt, match="lost its last") as told:
         App(state=tmp_path / "s")
     assert 'table "t": whole, ' in str(told.value.hint)
+    assert "small commits after that are in journal.rows" in str(told.value.hint)
     assert files_of(tmp_path / "s") == before
 
 

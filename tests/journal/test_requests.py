@@ -33,7 +33,7 @@ def test_no_request_is_lost_and_none_written_twice(eager_switching: None) -> Non
             request.number = len(written)
             written.append(request.number)
 
-    together = GroupCommit(write)
+    together = GroupCommit(write, threading.Lock())
     answers: list[int | None] = []
     refused: list[int] = []
 
@@ -65,7 +65,7 @@ def test_an_interrupted_writer_does_not_stop_the_others() -> None:
         for request in group:
             request.number = 7
 
-    together = GroupCommit(write)
+    together = GroupCommit(write, threading.Lock())
     with pytest.raises(KeyboardInterrupt):
         together.submit(Request({}, {}, None, ()))
     assert together.submit(Request({}, {}, None, ())) == 7

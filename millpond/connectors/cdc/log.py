@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from millpond.changes import Offset
-from millpond.types import Column, Schema
+from millpond.types import Schema
 
 OP = "_op"
 """The column that contains the operation of a row of a log: int8, one of the following."""
@@ -36,19 +36,6 @@ indexes in the schema; NULL for none.
 def log_schema(schema: Schema) -> pa.Schema:
     """Returns the columns of the result of ``Log.read``."""
     return schema.arrow().append(pa.field(OP, pa.int8())).append(pa.field(KEPT, pa.list_(pa.int16())))
-
-
-ORIGIN = pa.struct(
-    [(name, pa.string()) for name in ("connector", "db", "schema", "table", "position", "snapshot")]
-)
-"""The origin of a change."""
-
-
-def envelope(schema: Schema) -> Schema:
-    """Returns the columns of Debezium's envelopes of changes of a table."""
-    row = pa.struct([pa.field(c.name, c.type) for c in schema])
-    kinds = {"before": row, "after": row, "op": pa.string(), "ts_ms": pa.int64(), "source": ORIGIN}
-    return Schema(tuple(Column(name, kind) for name, kind in kinds.items()))
 
 
 class Log(ABC):

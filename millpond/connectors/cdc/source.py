@@ -14,9 +14,10 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from millpond.changelog import envelope
 from millpond.changes import Offset
 from millpond.connectors.abilities import Captures
-from millpond.connectors.cdc.log import Log, envelope
+from millpond.connectors.cdc.log import Log
 from millpond.connectors.databases.source import SqlSource
 from millpond.connectors.source import Source, Split
 from millpond.errors import Error, InvalidOption, SourceChanged

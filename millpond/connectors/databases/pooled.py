@@ -82,6 +82,14 @@ class PooledDatabase(SqlDatabase):
     @abstractmethod
     def roll_back(self, connection: Any) -> None: ...
 
+    def bound_waits(self, session: PooledSession) -> None:
+        """Bounds how long the transaction waits for locks, if the server does not."""
+        return
+
+    def check_deferred(self, session: PooledSession) -> None:
+        """Checks the conditions that the server would check only when the transaction is committed."""
+        return
+
     # connections
 
     def _take(self, at: int) -> Any:

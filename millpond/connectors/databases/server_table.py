@@ -79,21 +79,7 @@ class ServerTable(SqlTable):
         null_keys: bool = False,
         home: Path | None = None,
     ) -> Self:
-        url = url_of(name, values, cls.url_schemes, cls.product, cls.example)
-        replicas = [r.strip() for r in str(values.get("replica.urls") or "").split(",") if r.strip()]
-        timeout = float(values.get("retry.timeout") or 0)
-        database = shared(
-            f"{url} {replicas}",
-            lambda: cls.connected(
-                url,
-                replicas,
-                idle=max(1, int(values.get("pool.size") or 4)),
-                retry_timeout=timeout,
-                connect_timeout=float(values.get("connect.timeout") or 10),
-            ),
-        )
-        database.patience = for_connections(max(database.patience.timeout, timeout))
-        table = cls(name, schema, database, null_keys=null_keys)
+        table = cls(name, schema, database_at(cls, name, values), null_keys=null_keys)
         with table.closed_on_error():
             table._set_up(str(values.get("table") or ""), name)
         return table
@@ -141,6 +127,25 @@ class ServerTable(SqlTable):
             "UPDATE millpond_tables SET next_row = %s WHERE name = %s", (first + count, self._name)
         )
         return first
+
+
+def database_at(tables: type[ServerTable], name: str, values: Mapping[str, Any]) -> PooledDatabase:
+    """Returns the database of a table with these options, shared with others; its user leaves it when done."""
+    url = url_of(name, values, tables.url_schemes, tables.product, tables.example)
+    replicas = [r.strip() for r in str(values.get("replica.urls") or "").split(",") if r.strip()]
+    timeout = float(values.get("retry.timeout") or 0)
+    database = shared(
+        f"{url} {replicas}",
+        lambda: tables.connected(
+            url,
+            replicas,
+            idle=max(1, int(values.get("pool.size") or 4)),
+            retry_timeout=timeout,
+            connect_timeout=float(values.get("connect.timeout") or 10),
+        ),
+    )
+    database.patience = for_connections(max(database.patience.timeout, timeout))
+    return database
 
 
 def escaped(name: str) -> str:

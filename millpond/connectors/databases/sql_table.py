@@ -44,6 +44,10 @@ class SqlTable(OutsideTable):
     def mark(self) -> str:
         return self.database.mark
 
+    @property
+    def stored_name(self) -> str:
+        return self._name
+
     def quoted(self, names: Sequence[str]) -> list[str]:
         return [quoted(self.stored[self.column(name).name]) for name in names]
 
@@ -123,12 +127,13 @@ class SqlTable(OutsideTable):
 
     def definitions(self) -> list[str]:
         """Returns its columns for CREATE TABLE."""
+        return [self.definition(c) for c in self.columns]
+
+    def definition(self, column: Column) -> str:
+        """Returns one column for CREATE TABLE."""
         required = set() if self.null_keys else {k.lower() for k in self.identity}
-        return [
-            f"{name} {self.type_there(c)}"
-            + (" NOT NULL" if not c.nullable or c.name.lower() in required else "")
-            for name, c in zip(self.quoted([c.name for c in self.columns]), self.columns, strict=True)
-        ]
+        needed = " NOT NULL" if not column.nullable or column.name.lower() in required else ""
+        return f"{self.quoted([column.name])[0]} {self.type_there(column)}{needed}"
 
     before_drop: tuple[str, ...] = ()
     """Statements that run before DROP TABLE."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.connectors.databases.nested import from_json, to_json
-from millpond.types import TIMESTAMP_NTZ
+from millpond.types import TIMESTAMP_NTZ, Column
 
 
 def to_texts(values: pa.Array | pa.ChunkedArray, dtype: pa.DataType) -> pa.Array:
@@ -42,3 +44,14 @@ def from_texts(texts: list[str | None], dtype: pa.DataType) -> pa.Array:
     if t.is_timestamp(dtype):
         return found.cast(TIMESTAMP_NTZ).view(pa.int64()).view(dtype)
     return found.cast(dtype)
+
+
+def equal_rows(rows: pa.Table, columns: Sequence[Column], keys: Sequence[pa.Array]) -> pa.Table:
+    """Returns the rows whose columns equal one of the keys; NULL equals NULL, as keys have none unless it
+    is allowed.
+    """
+    have = [to_texts(rows.column(c.name), c.type).to_pylist() for c in columns]
+    want = set(
+        zip(*(to_texts(k, c.type).to_pylist() for k, c in zip(keys, columns, strict=True)), strict=True)
+    )
+    return rows.filter(pa.array([row in want for row in zip(*have, strict=True)], pa.bool_()))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from millpond.errors import InvalidOption, without_passwords
 from millpond.options import Option, Setting, find_option, read_options
@@ -55,6 +55,19 @@ def options_in(uri: str, declared: Sequence[Option]) -> tuple[dict[str, object],
     values = read_options(f'"{without_passwords(before)}"', declared, ours)
     named = {option.name for s in ours if (option := find_option(declared, s.name)) is not None}
     return {name: value for name, value in values.items() if name in named}, rest
+
+
+def query_without(uri: str, declared: Sequence[Option]) -> str:
+    """Returns the parameters of a URI that are not these options, as they are written there, after ``?``; nothing
+    without any. A value in quotes is encoded.
+    """
+    kept = []
+    for part in _PART.findall(uri.partition("?")[2]):
+        _, ((name, value),) = split_query(f"?{part}")
+        if find_option(declared, name) is None:
+            written = part.partition("=")[2]
+            kept.append(part if written[:1] not in ("'", '"') else f"{quote(name)}={quote(value, safe='')}")
+    return f"?{'&'.join(kept)}" if kept else ""
 
 
 def place_of(uri: str, *, names_rows: bool) -> Place:

@@ -1,4 +1,4 @@
-"""Sends GET over HTTP: with limits of time and size, only to named hosts, retried if that may help."""
+"""Sends requests over HTTP: with limits of time and size, only to named hosts, retried if that may help."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse
 
 CHUNK = 1 << 16
+MOST_DRAINED = 1 << 20
+"""Bytes of a response to rows that are read so that its connection can be used again."""
 MOST_REDIRECTS = 10
 SAID = 200
 """Characters of a response that an error quotes."""
@@ -41,18 +43,24 @@ _PASSING = (408, 425, 429, 500, 502, 503, 504)
 """Responses after which the same request may succeed."""
 _TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 
-CLIENT_OPTIONS = (
+_OF_ROWS = (400, 409, 413, 422)
+"""Responses that refuse what was sent for good: other rows may be accepted."""
+
+REQUEST_OPTIONS = (
     Option(
         "bearer.token", "secret", "sent as Authorization: Bearer …; take it from the environment: ${NAME}"
     ),
     Option("header.*", "secret", "a header of each request, such as header.X-Api-Key"),
-    Option("redirect.hosts", "text", "other hosts that redirects and links may lead to: a.org, b.org:8080"),
     Option("connect.timeout", "duration", "the time to open a connection", 10.0),
     Option("read.timeout", "duration", "the time to wait for data from the server", 30.0),
     Option("request.timeout", "duration", "the time limit for one request", 300.0),
     Option("retry.timeout", "duration", "how long a request is retried after a temporary failure", 10.0),
-    Option("max.size", "size", "the maximum number of bytes of all pages, uncompressed", 100 << 20),
     Option("ssl.ca", "text", "a file with trusted certificates, in place of those of the system"),
+)
+CLIENT_OPTIONS = (
+    *REQUEST_OPTIONS,
+    Option("redirect.hosts", "text", "other hosts that redirects and links may lead to: a.org, b.org:8080"),
+    Option("max.size", "size", "the maximum number of bytes of all pages, uncompressed", 100 << 20),
 )
 
 
@@ -82,7 +90,9 @@ class Client:
     def __init__(self, url: str, values: Mapping[str, Any], issues: Issues):
         self._values = values
         self._issues = issues
-        self._hosts = {h.strip().lower() for h in (values["redirect.hosts"] or "").split(",") if h.strip()}
+        self._hosts = {
+            h.strip().lower() for h in (values.get("redirect.hosts") or "").split(",") if h.strip()
+        }
         self._own_thread = threading.local()
         self._own = {name[7:]: value for name, value in values.items() if name.startswith("header.")}
         parts = urlsplit(url)
@@ -105,8 +115,36 @@ class Client:
                 raise Closed(f'"{url}" is not asked any more')
             return self._ask(url, headers, body, most)
 
-        patience = Patience(self._values["retry.timeout"], 0.5, "exponential", 2.0, 10.0)
-        return patience.wait_for(ask, issues=self._issues, sleep=stop.wait if stop else time.sleep)
+        return self._patience.wait_for(ask, issues=self._issues, sleep=stop.wait if stop else time.sleep)
+
+    @property
+    def _patience(self) -> Patience:
+        return Patience(self._values["retry.timeout"], 0.5, "exponential", 2.0, 10.0)
+
+    def send(self, method: str, headers: Mapping[str, str], body: bytes, *, keyed: bool = False) -> None:
+        """Sends a body to the address. Raises BadData if the server refuses it for good. If it is ``keyed``, 409 says
+        that the server is still busy with the same request.
+        """
+
+        def ask() -> None:
+            deadline = time.monotonic() + self._values["request.timeout"]
+            response = self._open(self.url, headers, deadline, method, body)
+            drained = False
+            try:
+                if 200 <= response.status < 300:
+                    drained = _drain(response, deadline)
+                    return
+                found = {name.lower(): value for name, value in response.headers.items()}
+                if response.status in _REDIRECTS and "location" in found:
+                    raise ConfigurationIssue(
+                        f'"{self.url}" redirects to "{joined(self.url, found["location"])}"',
+                        hint="name the final address",
+                    )
+                raise self._refused(self.url, response, found, sent=True, keyed=keyed)
+            finally:
+                response.release_conn() if drained else response.close()
+
+        self._patience.wait_for(ask, issues=self._issues)
 
     def end_with(self, stop: threading.Event) -> None:
         """Cancels requests of this thread when the event is set."""
@@ -152,7 +190,14 @@ class Client:
             f'"{self.url}" redirects without end, at last to "{url}"', hint="check the address with a browser"
         )
 
-    def _open(self, url: str, headers: Mapping[str, str], deadline: float) -> BaseHTTPResponse:
+    def _open(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        deadline: float,
+        method: str = "GET",
+        body: bytes | None = None,
+    ) -> BaseHTTPResponse:
         from urllib3 import Timeout
         from urllib3.exceptions import HTTPError
 
@@ -165,8 +210,9 @@ class Client:
             sent |= self._own
         try:
             return self._pools.pool(url).request(
-                "GET",
+                method,
                 url,
+                body=body,
                 headers=sent,
                 timeout=timeout,
                 preload_content=False,
@@ -228,15 +274,27 @@ class Client:
             )
         return ConnectionLost(f'"{url}" does not answer: {reason}', hint="check the address and the network")
 
-    def _refused(self, url: str, response: BaseHTTPResponse, headers: Mapping[str, str]) -> Error:
+    def _refused(
+        self,
+        url: str,
+        response: BaseHTTPResponse,
+        headers: Mapping[str, str],
+        *,
+        sent: bool = False,
+        keyed: bool = False,
+    ) -> Error:
+        """Returns the error for a response; ``sent`` says that the request had rows, which it may be about."""
         status = response.status
         said = self._said(response)
         what = f'"{url}" answers {status} {response.reason or ""}'.rstrip() + (f": {said}" if said else "")
+        busy = keyed and status == HTTPStatus.CONFLICT
+        if sent and status in _OF_ROWS and not busy:
+            return BadData(what)
         if status in (401, 403, 407):
-            return AccessRefused(what, hint="check 'bearer.token', 'header.…' and what the login may read")
+            return AccessRefused(what, hint="check 'bearer.token', 'header.…' and what the login may do")
         if status in (404, 410):
             return AddressMissing(what, hint="check the address")
-        if status in _PASSING:
+        if status in _PASSING or busy:
             lost = ConnectionLost(what, hint="try again later, or for longer with 'retry.timeout'")
             lost.after = retry_after(headers.get("retry-after"), time.time())
             return lost
@@ -257,6 +315,21 @@ class Client:
                 text = text.replace(part, "***") if len(part) > 3 else text
         line = " ".join(_TAGS.sub(" ", text).split())
         return line if len(line) <= SAID else line[:SAID] + "…"
+
+
+def _drain(response: BaseHTTPResponse, deadline: float) -> bool:
+    """Reads what is left of a response; returns whether it ended in time, so that its connection can be used again."""
+    from urllib3.exceptions import HTTPError
+
+    left = MOST_DRAINED
+    try:
+        while chunk := response.read1(CHUNK, decode_content=False):
+            left -= len(chunk)
+            if left < 0 or time.monotonic() > deadline:
+                return False
+    except (HTTPError, OSError):
+        return False
+    return True
 
 
 def joined(url: str, target: str) -> str:

@@ -9,10 +9,52 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.connectors.kafka.formats import registry_of
+from millpond.connectors.kafka.registry import Registry
 from millpond.errors import InvalidOption, NotSupported
+from millpond.formats.avroschema import Node, key_to_avro, parse_type
+from millpond.formats.avrowrite import write_keys
+from millpond.formats.messages.avro import schema_text
 from millpond.formats.messages.base import find_messages, message_formats
 from millpond.formats.wire import header
-from millpond.types import Schema
+from millpond.types import Column, Schema
+
+
+class Keys:
+    """Encodes the keys of messages for a topic: text as UTF-8, bytes as they are, and anything else as its text, or,
+    with 'key.format' = 'avro', as Avro. With a registry each key then contains the number of its schema there.
+    """
+
+    def __init__(self, topic: str, column: Column | None, values: Mapping[str, Any]):
+        given, url = values["avro.key.schema"], values["schema.registry.url"]
+        self._subject = f"{topic}-key"
+        self._node: Node | None = None
+        self._registry: Registry | None = None
+        self._header: bytes | None = None
+        if values["key.format"] != "avro":
+            if given:
+                raise InvalidOption("'avro.key.schema' is for 'key.format' = 'avro'")
+            return
+        if column is None or column.type is None:
+            raise InvalidOption("'key.format' = 'avro' needs a key", hint="give one: SELECT …, … AS _key")
+        self._text = schema_text(values, "avro.key.schema") or key_to_avro(column.type, self._subject)
+        self._node = parse_type(self._text)
+        self._registry = Registry(values) if url else None
+
+    @property
+    def plain(self) -> bool:
+        """Returns whether Spark can encode them."""
+        return self._node is None
+
+    def encode(self, keys: pa.Array) -> pa.Array:
+        if self._node is None:
+            return keys if pa.types.is_binary(keys.type) else keys.cast(pa.string()).cast(pa.binary())
+        written = write_keys(keys, self._node)
+        if self._registry is None:
+            return written
+        if self._header is None:
+            self._header = header(self._registry.register(self._subject, "AVRO", self._text))
+        lead, none = pa.scalar(self._header, pa.binary()), pa.scalar(b"", pa.binary())
+        return pc.binary_join_element_wise(lead, written, none)
 
 
 class Values:

@@ -46,7 +46,15 @@ WRITING_OPTIONS = (
         tuple(m.name for m in message_formats() if m.writer),
         others=partial(offered, "message"),
     ),
+    Option(
+        "key.format",
+        "choice",
+        "the format of keys. text: the value of _key as text, or its bytes. avro: the value; a STRUCT is a record",
+        "text",
+        ("text", "avro"),
+    ),
     *(option for m in message_formats() if m.writer for option in m.options),
+    Option("avro.key.schema", "text", "the Avro schema of keys, as in 'avro.schema'"),
     *REGISTRY_OPTIONS,
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,20 @@ from millpond.formats.messages.base import Events, Messages
 from millpond.formats.received import Received, rejected_table
 from millpond.types import TIMESTAMP, Column, Schema, whole
 
-FLAT = ("key", "value", "partition", "offset", "timestamp", "to_json(headers) AS headers")
 _PARTS = ("key", "partition", "offset", "timestamp", "headers")
+_FLAT = {"headers": "to_json(headers) AS headers"}
+_ALWAYS = ("value", "partition", "offset")
+"""What a message is decoded from, and its place."""
+
+
+def flat(columns: Collection[str] | None, *, keys: bool) -> tuple[str, ...]:
+    """Returns the parts of messages, as expressions of Spark, that these columns are made of; all if None. With
+    ``keys`` those are decoded in any case.
+    """
+    needed = None if columns is None else {*_ALWAYS, *(c.lower().removeprefix("_") for c in columns)}
+    if needed is not None and keys:
+        needed.add("key")
+    return tuple(_FLAT.get(p, p) for p in ("value", *_PARTS) if needed is None or p in needed)
 
 
 def hidden_columns(key_format: str) -> tuple[Column, ...]:
@@ -67,6 +80,9 @@ def _received(raw: pa.Table, values: pa.Array, events: Events, columns: Schema) 
     arrays = [*events.rows.columns]
     for name in _PARTS:
         dtype = columns.columns[len(arrays)].type
+        if name not in good.column_names:
+            arrays.append(pa.nulls(good.num_rows, dtype))
+            continue
         as_type = {"key": _key, "headers": _headers}.get(name, _as_type)
         arrays.append(as_type(good[name], dtype))
     batch = pa.RecordBatch.from_arrays([*arrays, events.ended], schema=columns.arrow())

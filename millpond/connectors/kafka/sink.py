@@ -22,14 +22,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond import faults
+from millpond.changelog import Style
 from millpond.changes import Position
 from millpond.connectors.kafka.client import client_settings, issue_of, settled
-from millpond.connectors.kafka.encode import Values
+from millpond.connectors.kafka.encode import Keys, Values
 from millpond.connectors.kafka.formats import FORMAT_OPTIONS, WRITING_OPTIONS
 from millpond.connectors.kafka.source import KafkaSource
 from millpond.connectors.sink import Division, NativeSink
 from millpond.connectors.source import DELETED
-from millpond.errors import BadData, NetworkIssue
+from millpond.errors import BadData, NetworkIssue, NotSupported
 from millpond.options import Option
 from millpond.types import Schema, quote, whole
 
@@ -49,6 +50,7 @@ class KafkaSink(NativeSink):
     kind: ClassVar[str] = "kafka"
     schemes: ClassVar[tuple[str, ...]] = ("kafka",)
     format: ClassVar[str] = "kafka"
+    takes_changes: ClassVar[Style] = "message"
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "delivery",
@@ -90,6 +92,7 @@ class KafkaSink(NativeSink):
         self.exact = self.is_exact(self.values)
         columns = Schema(tuple(c for c in schema if c.name.lower() not in _PARTS))
         self._values = Values(self._topic.topic, columns, self.values)
+        self._keys = Keys(self._topic.topic, schema.find("_key"), self.values)
         self._allowed = int(self._topic.client.get("max.request.size", _LARGEST))
         self._producer: Any = None
         self._reader: Any = None
@@ -168,7 +171,7 @@ class KafkaSink(NativeSink):
         encoded = self._values.encode(live.select(list(self._values.columns.names)))
         columns: dict[str, Any] = {"value": encoded if places is None else encoded.take(places)}
         if "_key" in by_name:
-            columns["key"] = _bytes(by_name["_key"])
+            columns["key"] = self._keys.encode(whole(by_name["_key"]))
         if "_partition" in by_name:
             columns["partition"] = by_name["_partition"].cast(pa.int32())
         if "_timestamp" in by_name:
@@ -177,6 +180,8 @@ class KafkaSink(NativeSink):
 
     def encoding_sql(self, view: str) -> str:
         names = [quote(c.name) for c in self.schema if c.name.lower() not in _PARTS]
+        if not self._keys.plain:
+            raise NotSupported("keys in avro cannot be written by Spark alone", hint="'key.format' = 'text'")
         value = self._values.sql(names)
         ended = next((quote(c.name) for c in self.schema if c.name.lower() == DELETED), None)
         if ended is not None:
@@ -292,6 +297,20 @@ class KafkaSink(NativeSink):
             why = failed[0].str() if failed else "no answer in 60 s"
             raise NetworkIssue(f"{left or len(failed)} messages could not be written: {why}")
 
+    def forget(self, name: str) -> None:
+        if not self.exact:
+            return
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        self.close()
+        admin = AdminClient(client_settings(self._topic.servers, self._topic.client))
+        try:
+            for deleted in admin.delete_consumer_groups([f"millpond-{name}"]).values():
+                deleted.result(30)
+        except KafkaException as error:
+            raise issue_of(error, self._topic.servers) from None
+
     def close(self) -> None:
         self._producer = None
         if self._reader is not None:
@@ -310,12 +329,6 @@ def _metadata(noted: Mapping[str, Any]) -> str:
 def _of_metadata(text: str) -> Any:
     packed = text.startswith(_PACKED)
     return json.loads(zlib.decompress(base64.b64decode(text.removeprefix(_PACKED))) if packed else text)
-
-
-def _bytes(column: pa.ChunkedArray) -> pa.Array:
-    """Returns keys as bytes: text as UTF-8, anything else as its text."""
-    array = whole(column)
-    return array if pa.types.is_binary(array.type) else array.cast(pa.string()).cast(pa.binary())
 
 
 def _messages(encoded: pa.Table) -> list[dict[str, Any]]:

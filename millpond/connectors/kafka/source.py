@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from threading import Event, Lock
 from typing import Any, ClassVar
 
@@ -21,7 +21,7 @@ from millpond.connectors.kafka.client import Brokers, brokers
 from millpond.connectors.kafka.consumer import TopicReader
 from millpond.connectors.kafka.decoding_sql import decoding_sql
 from millpond.connectors.kafka.formats import ValueFormat, key_texts
-from millpond.connectors.kafka.message_columns import FLAT, decoded, hidden_columns
+from millpond.connectors.kafka.message_columns import decoded, flat, hidden_columns
 from millpond.connectors.kafka.offsets import ID, places_in, same_topic
 from millpond.connectors.kafka.options import SOURCE_OPTIONS, default_of, number, parts_of, patience_of
 from millpond.connectors.kafka.order import Order
@@ -59,7 +59,6 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
     kind: ClassVar[str] = "kafka"
     schemes: ClassVar[tuple[str, ...]] = ("kafka",)
     format: ClassVar[str] = "kafka"
-    flat: ClassVar[tuple[str, ...]] = FLAT
     options: ClassVar[tuple[Option, ...]] = SOURCE_OPTIONS
 
     def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
@@ -153,9 +152,7 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         return self._messages
 
     def _discover(self) -> Schema:
-        """Discovers the columns from a schema, or the earliest messages; waits for the first message as for a missing
-        topic.
-        """
+        """Discovers the columns from a schema, or the earliest messages; waits for these as for a missing topic."""
 
         def look() -> Schema:
             known = self.value_format.columns()
@@ -375,6 +372,9 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
             self._widen(fresh)
         return found if self._decoder is decoder else self._decode(raw, self._decoder)[0]
 
+    def flat(self, columns: Collection[str] | None) -> tuple[str, ...]:
+        return flat(columns, keys=self._key_texts is not None)
+
     def decode_known(self, raw: pa.Table) -> tuple[Received, bool]:
         found, fresh = self._decode(raw, self._decoder)
         return found, len(fresh) > 0 and len(self._new(fresh)) > 0
@@ -395,5 +395,5 @@ class _Empty(SourceEmpty):
 
 
 def _why_keyed(keys: list[bytes | None]) -> str | None:
-    """Returns why the first messages of a topic, with these keys, identify rows by their keys."""
+    """Returns why messages with these keys, the first of a topic, identify rows by them."""
     return f"its first {len(keys):,} messages have keys" if keys and None not in keys else None

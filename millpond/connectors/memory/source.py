@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from millpond.changes import Offset
 from millpond.connectors.abilities import Follows, Steps
+from millpond.connectors.forgetting import Forgets, Held
 from millpond.connectors.source import Split, with_seq
 from millpond.connectors.stream.source import StreamSource
 from millpond.errors import SourceChanged, SourceError, UnknownName, did_you_mean
@@ -78,7 +79,7 @@ class MemorySplit(Split):
     version: int
 
 
-class MemorySource(Follows, Steps):
+class MemorySource(Follows, Steps, Forgets):
     """Reads the rows of a table as of some versions, stored in this object; or those of a stream, which anybody can
     read.
     """
@@ -173,6 +174,18 @@ class MemorySource(Follows, Steps):
     def clip(self, start: Offset | None, end: Offset, rows: int) -> Offset:
         stream = self._stream()
         return end if stream is None else {"of": end["of"], **stream.clip(self._within(start), end, rows)}
+
+    def first(self) -> Offset:
+        stream = self._stream()
+        return self.latest(None) if stream is None else {"of": stream.uri, **stream.first()}
+
+    def hold(self, start: Offset | None) -> Held | None:
+        stream = self._stream()
+        return None if stream is None else stream.hold(self._within(start))
+
+    def gap(self, start: Offset | None, end: Offset) -> range:
+        stream = self._stream()
+        return range(0) if stream is None else stream.gap(self._within(start), end)
 
     def reached(self, at: Offset | None, end: Offset) -> bool:
         if (stream := self._stream()) is not None:

@@ -6,20 +6,21 @@ NULL, or is nested, cannot be a key of InnoDB: its rows are identified by a hash
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from millpond.alterations import TableChange
 from millpond.changes import Changes
+from millpond.connectors.databases.alter import altered
 from millpond.connectors.databases.server_table import SERVER_OPTIONS, ServerTable
 from millpond.connectors.databases.sql_database import Session
 from millpond.connectors.databases.sql_transactions import SqlWriting
-from millpond.connectors.databases.texts import to_texts
+from millpond.connectors.mysql.alter import MysqlAltering
+from millpond.connectors.mysql.careful_upsert import put_one_by_one
 from millpond.connectors.mysql.table_catalog import (
     ThereAlready,
     check_foreign,
@@ -29,23 +30,25 @@ from millpond.connectors.mysql.table_catalog import (
     index_names,
     is_name,
     shortened,
+    size_of,
 )
 from millpond.connectors.mysql.table_types import (
     bytes_of,
+    check_storable,
     decoded,
+    digests_of,
     encoded,
     holds,
     is_text,
     key_length,
+    parameter,
     slices,
     sql_type,
-    unstorable,
 )
-from millpond.errors import InvalidRecord, NotSupported
+from millpond.errors import NotSupported
 from millpond.options import Option
 from millpond.packages import needed
 from millpond.predicates import Compare, Predicate
-from millpond.records.keys import key_list
 from millpond.types import Column, whole
 
 if TYPE_CHECKING:
@@ -66,7 +69,7 @@ class MysqlTable(ServerTable):
     """
 
     schemes = ("mariadb",)
-    abilities = frozenset({"held", "lasting", "null_keys", "every_key"})
+    abilities = frozenset({"held", "lasting", "null_keys", "every_key", "alter"})
     options = (
         Option("url", "secret", "The database: `mysql://user:password@host:3306/database`."),
         Option(
@@ -128,7 +131,9 @@ class MysqlTable(ServerTable):
                 hint="give yours another name",
             )
         if not there.columns:
-            self._create(session)
+            self._register(session, "0")
+            key = _HASH if self._hashed else ", ".join(self.quoted(self.identity))
+            self.create(session, f", PRIMARY KEY ({key})")
             return
         self.check_columns([(c.name, c.type) for c in there.columns], holds)
         if self.made:
@@ -136,6 +141,7 @@ class MysqlTable(ServerTable):
             self._register(session, f"coalesce(max({self.order}) + 1, 0) FROM {self.table}")
             return
         check_foreign(self, there, self.database.collation)
+        self.abilities = self.abilities - {"alter"}
         texts = {c.name.lower(): c.collation for c in there.columns if c.collation is not None}
         self._loose = {
             name for name, at in self.stored.items() if texts.get(at.lower(), self._exact) != self._exact
@@ -167,20 +173,22 @@ class MysqlTable(ServerTable):
     def type_there(self, column: Column) -> str:
         return sql_type(column.type, self.key_length(column))
 
-    def _create(self, session: Any) -> None:
-        self._register(session, "0")
+    def create(self, session: Any, rest: str) -> None:
+        """Creates the table; ``rest`` follows its columns."""
         parts = self.definitions()
         if self._hashed:
             parts.append(f"{_HASH} BINARY(32) NOT NULL")
-        key = _HASH if self._hashed else ", ".join(self.quoted(self.identity))
         nested = [c.name for c in self.columns if pa.types.is_nested(c.type)]
         checks = [f"CHECK (json_valid({name}))" for name in self.quoted(nested)]
         session.execute(
-            f"CREATE TABLE {self.table} ({', '.join([*parts, *checks])}, PRIMARY KEY ({key}))"
+            f"CREATE TABLE {self.table} ({', '.join([*parts, *checks])}{rest})"
             f" ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE {self._exact}"
             " COMMENT = %s",
             (comment_of(self.parts),),
         )
+
+    def alter(self, change: TableChange) -> MysqlTable:
+        return altered(self, change, MysqlAltering())
 
     def _check_made(self, there: ThereAlready) -> None:
         """Checks that a table of Millpond has the key that is declared now."""
@@ -189,12 +197,7 @@ class MysqlTable(ServerTable):
             raise self.not_unique()
 
     def size(self, session: Any) -> int:
-        found = session.query(
-            "SELECT data_length + index_length FROM information_schema.tables"
-            " WHERE table_schema = coalesce(%s, database()) AND table_name = %s",
-            (self.parts[-2] if len(self.parts) > 1 else None, self.parts[-1]),
-        )
-        return int(found[0][0] or 0) if found else 0
+        return size_of(session, self.parts)
 
     # indexes
 
@@ -235,77 +238,35 @@ class MysqlTable(ServerTable):
 
     def check(self, changes: Changes) -> Changes:
         found = super().check(changes)
-        for column in self.schema.columns:
-            values = whole(found.rows.column(column.name))
-            odd = unstorable(values, self.key_length(column))
-            if odd is None:
-                continue
-            wrong, why = odd[0].fill_null(False), odd[1]
-            if found.deleted is not None:
-                wrong = pc.and_not(wrong, found.deleted)
-            row = pc.index(wrong, True).as_py()
-            if row >= 0:
-                raise InvalidRecord(
-                    f'row {row} for {self.what}: field "{column.name}" {why}', row=row, field=column.name
-                )
+        check_storable(found, [(c.name, self.key_length(c)) for c in self.schema.columns], self.what)
         return found
 
     def put(self, session: Any, rows: pa.Table) -> None:
         if self._careful:
-            self._put_one_by_one(session, rows)
+            put_one_by_one(self, session, rows, self.insert)
             return
         keys = set(self.quoted(self.identity))
         names = self.quoted(rows.column_names)
         rest = self.database.updating(
             [_HASH] if self._hashed else self.quoted(self.identity), [n for n in names if n not in keys]
         )
-        self._insert(session, rows, rest)
+        self.insert(session, rows, rest)
 
-    def _insert(self, session: Any, rows: pa.Table, rest: str = "") -> None:
+    def insert(self, session: Any, rows: pa.Table, rest: str = "") -> None:
+        """Inserts rows, many in a statement, each of which ends with ``rest``."""
         columns = [self.column(name) for name in rows.column_names]
         names = self.quoted(rows.column_names)
         cells = [encoded(v, c.type) for v, c in zip(rows.columns, columns, strict=True)]
         size = sum((bytes_of(v, c.type) for v, c in zip(cells, columns, strict=True)), np.zeros(len(rows)))
         if self._hashed:
             names = [*names, _HASH]
-            cells.append(self._digests([whole(rows.column(c.name)) for c in self._key]))
+            cells.append(digests_of([whole(rows.column(c.name)) for c in self._key], self._key))
         one = f"({', '.join(['%s'] * len(names))})"
         start = f"INSERT INTO {self.table} ({', '.join(names)}) VALUES "
         data = list(zip(*cells, strict=True))
         for first, last in slices(size, min(_STATEMENT, self.database.packet // 2)):
             marks = ", ".join([one] * (last - first))
             session.execute(f"{start}{marks} {rest}", [value for row in data[first:last] for value in row])
-
-    def _put_one_by_one(self, session: Any, rows: pa.Table) -> None:
-        """Upserts into a table that has other unique columns too: a row that has those of another one is an error, and
-        does not replace the other.
-        """
-        given = [whole(rows.column(c.name)) for c in self._key]
-        selected = ", ".join(self.selected(c.name) for c in self._key)
-        found: list[tuple[Any, ...]] = []
-        for condition, values in self.with_keys(self._key, given, nulls=False):
-            found += session.query(
-                f"SELECT {selected} FROM {self.table} WHERE {condition} FOR UPDATE", values
-            )
-        cells = zip(*found, strict=True) if found else [()] * len(self._key)
-        there = set(
-            key_list([decoded(list(v), c.type) for v, c in zip(cells, self._key, strict=True)])
-            if found
-            else []
-        )
-        known = pa.array([key in there for key in key_list(given)], pa.bool_())
-        old, new = rows.filter(known), rows.filter(pc.invert(known))
-        if new.num_rows:
-            self._insert(session, new)
-        keys = [c.name for c in self._key]
-        others = [name for name in rows.column_names if name not in keys]
-        if not others or not old.num_rows:
-            return
-        sets = ", ".join(f"{n} = %s" for n in self.quoted(others))
-        same = " AND ".join(f"{n} = {_mark(c)}" for n, c in zip(self.quoted(keys), self._key, strict=True))
-        columns = [self.column(name) for name in (*others, *keys)]
-        for row in zip(*(encoded(old.column(c.name), c.type) for c in columns), strict=True):
-            session.execute(f"UPDATE {self.table} SET {sets} WHERE {same}", row)
 
     def end(self, session: Any, keys: pa.Table) -> None:
         columns = [self.column(name) for name in keys.column_names]
@@ -318,7 +279,7 @@ class MysqlTable(ServerTable):
     ) -> Iterator[tuple[str, list[Any]]]:
         if self._hashed and {c.name for c in columns} == {c.name for c in self._key}:
             given = {c.name: array for c, array in zip(columns, keys, strict=True)}
-            digests = self._digests([given[c.name] for c in self._key])
+            digests = digests_of([given[c.name] for c in self._key], self._key)
             for at in range(0, len(digests), _KEYS):
                 part = digests[at : at + _KEYS]
                 yield f"{_HASH} IN ({', '.join(['%s'] * len(part))})", part
@@ -329,7 +290,7 @@ class MysqlTable(ServerTable):
         missing = [row for row in rows if None in row]
         rows = [row for row in rows if None not in row] if missing else rows
         names = self.quoted([c.name for c in columns])
-        marks = [_mark(c) for c in columns]
+        marks = [parameter(c) for c in columns]
         size = np.zeros(len(rows))
         for cells, column in zip(zip(*rows, strict=True), columns, strict=False):
             size += bytes_of(list(cells), column.type)
@@ -360,7 +321,7 @@ class MysqlTable(ServerTable):
             return None
         # With = an index of another collation finds candidates, which are more than the rows that match.
         name = self.quoted([column.name])[0] if operator == "=" else self._exactly(column)
-        return f"{name} {operator} {_mark(column)}"
+        return f"{name} {operator} {parameter(column)}"
 
     def condition(self, predicate: Predicate) -> tuple[str, list[Any]] | None:
         match predicate:
@@ -381,18 +342,6 @@ class MysqlTable(ServerTable):
 
     def decode(self, values: list[Any], dtype: pa.DataType) -> pa.Array:
         return decoded(values, dtype)
-
-    def _digests(self, keys: Sequence[pa.Array]) -> list[Any]:
-        """Returns the hashes of keys, with their columns in the order of the key."""
-        texts = [to_texts(k, c.type).to_pylist() for k, c in zip(keys, self._key, strict=True)]
-        return [hashlib.sha256(repr(key).encode()).digest() for key in zip(*texts, strict=True)]
-
-
-def _mark(column: Column) -> str:
-    """Returns a parameter of a comparison with the column."""
-    if pa.types.is_timestamp(column.type):
-        return "CAST(%s AS DATETIME(6))"
-    return "CAST(%s AS DATE)" if pa.types.is_date(column.type) else "%s"
 
 
 BACKEND = MysqlTable

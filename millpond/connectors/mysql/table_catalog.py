@@ -110,15 +110,30 @@ def index_names(session: Session, parts: Sequence[str]) -> set[str]:
     return {name for (name,) in found}
 
 
-def check_foreign(table: ServerTable, there: ThereAlready, exact: str) -> None:
-    """Raises NotSupported if a table that others have created has no key, or one that compares otherwise than here."""
-    if not table.schema.key:
-        raise table.not_unique()
+def size_of(session: Session, parts: Sequence[str]) -> int:
+    """Returns the bytes of a table and its indexes."""
+    found = session.query(
+        "SELECT data_length + index_length FROM information_schema.tables"
+        " WHERE table_schema = coalesce(%s, database()) AND table_name = %s",
+        (parts[-2] if len(parts) > 1 else None, parts[-1]),
+    )
+    return int(found[0][0] or 0) if found else 0
+
+
+def check_engine(table: ServerTable, there: ThereAlready) -> None:
+    """Raises NotSupported if a table has no transactions."""
     if there.engine.lower() != "innodb":
         raise NotSupported(
             f"{table.what}: the table has the engine {there.engine or 'of a view'}, which has no transactions",
             hint="ALTER TABLE … ENGINE = InnoDB",
         )
+
+
+def check_foreign(table: ServerTable, there: ThereAlready, exact: str) -> None:
+    """Raises NotSupported if a table that others have created has no key, or one that compares otherwise than here."""
+    if not table.schema.key:
+        raise table.not_unique()
+    check_engine(table, there)
     wanted = sorted(table.stored[table.column(k).name].lower() for k in table.schema.key)
     if wanted not in there.keys:
         raise table.not_unique()

@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -24,8 +25,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.changes import Changes
 from millpond.connectors.databases.nested import from_json, to_json
-from millpond.types import TIMESTAMP_NTZ, whole
+from millpond.connectors.databases.texts import to_texts
+from millpond.errors import InvalidRecord
+from millpond.types import TIMESTAMP_NTZ, Column, whole
 
 KEY_BYTES = 3072
 """Bytes of an index of InnoDB."""
@@ -190,3 +194,32 @@ def slices(sizes: Any, most: int, rows: int | None = None) -> Iterator[tuple[int
         last = last if rows is None else min(last, first + rows)
         yield first, last
         first = last
+
+
+def parameter(column: Column) -> str:
+    """Returns a parameter of a comparison with the column."""
+    if pa.types.is_timestamp(column.type):
+        return "CAST(%s AS DATETIME(6))"
+    return "CAST(%s AS DATE)" if pa.types.is_date(column.type) else "%s"
+
+
+def check_storable(changes: Changes, columns: Sequence[tuple[str, int | None]], what: str) -> None:
+    """Raises InvalidRecord if a row has a value that MySQL does not store. ``columns`` are names, with the length of a
+    text in the key.
+    """
+    for name, length in columns:
+        odd = unstorable(whole(changes.rows.column(name)), length)
+        if odd is None:
+            continue
+        wrong, why = odd[0].fill_null(False), odd[1]
+        if changes.deleted is not None:
+            wrong = pc.and_not(wrong, changes.deleted)
+        row = pc.index(wrong, True).as_py()
+        if row >= 0:
+            raise InvalidRecord(f'row {row} for {what}: field "{name}" {why}', row=row, field=name)
+
+
+def digests_of(keys: Sequence[pa.Array], columns: Sequence[Column]) -> list[Any]:
+    """Returns the hashes of keys, with their columns in the order of the key."""
+    texts = [to_texts(k, c.type).to_pylist() for k, c in zip(keys, columns, strict=True)]
+    return [hashlib.sha256(repr(key).encode()).digest() for key in zip(*texts, strict=True)]

@@ -116,36 +116,38 @@ class Store:
         return PyFileSystem(FSSpecHandler(self.files))
 
     @contextmanager
-    def asking(self, what: str) -> Iterator[None]:
-        """Translates errors of the store."""
+    def asking(self, what: str, done: str = "read") -> Iterator[None]:
+        """Translates errors of the store; ``done`` says what could not be done."""
         try:
             yield
         except FileNotFoundError as error:
             if "NoSuchBucket" in type(error.__cause__).__name__:
-                raise self._failed(what, error) from None
+                raise self._failed(what, error, done) from None
             raise SourceChanged(f'"{what}" was removed while it was being read') from None
         except PermissionError as error:
             raise AccessRefused(
-                f'"{what}" cannot be read: {_said(error)}',
-                hint="check the login ('key' and 'secret', 'profile', or the environment) and what it may read",
+                f'"{what}" cannot be {done}: {_said(error)}',
+                hint="check the login ('key' and 'secret', 'profile', or the environment) and what it may do",
             ) from None
         except Exception as error:
-            raise self._failed(what, error) from None
+            raise self._failed(what, error, done) from None
 
-    def _failed(self, what: str, error: Exception) -> Error:
+    def _failed(self, what: str, error: Exception, done: str) -> Error:
         if isinstance(error, Error):
             return error
         kind, text = type(error).__name__, _said(error)
         if any(word in kind or word in text for word in _REFUSED):
             return AccessRefused(
-                f'"{what}" cannot be read: {text}', hint="check 'key' and 'secret', or 'profile'"
+                f'"{what}" cannot be {done}: {text}', hint="check 'key' and 'secret', or 'profile'"
             )
         if any(word in kind or word in text for word in _CONFIGURATION):
             return ConfigurationIssue(
-                f'"{what}" cannot be read: {text}', hint="check the bucket and the options"
+                f'"{what}" cannot be {done}: {text}', hint="check the bucket and the options"
             )
         if isinstance(error, OSError) or kind.endswith(("ConnectionError", "TimeoutError", "ClientError")):
-            return ConnectionLost(f'"{what}" cannot be read: {text}', hint="check 'endpoint' and the network")
+            return ConnectionLost(
+                f'"{what}" cannot be {done}: {text}', hint="check 'endpoint' and the network"
+            )
         return known(error)
 
 

@@ -17,6 +17,7 @@ from millpond.connectors.cdc.database import HostedDatabase
 from millpond.connectors.cdc.log import Log
 from millpond.connectors.databases.uri import Place
 from millpond.connectors.postgresql.cdc import PostgresLog
+from millpond.connectors.postgresql.columns import ColumnReader, StrangeValue, can_read, column_reader
 from millpond.connectors.postgresql.copy import copied
 from millpond.connectors.postgresql.login import Connected, Login, explained
 from millpond.connectors.postgresql.slot import Slot, slot_name
@@ -42,6 +43,12 @@ _ESTIMATE = (
     " WHERE (c.oid = to_regclass(%s) AND c.relkind IN ('r', 'm', 'f'))"
     " OR c.oid IN (SELECT t.relid FROM pg_catalog.pg_partition_tree(to_regclass(%s)) t WHERE t.isleaf)"
 )
+_SIZE = (
+    "SELECT coalesce(pg_relation_size(to_regclass(%s)), 0) + coalesce((SELECT sum(pg_relation_size(t.relid))"
+    " FROM pg_catalog.pg_partition_tree(to_regclass(%s)) t), 0), pg_is_in_recovery()"
+)
+LARGE = 4 << 20
+"""Bytes of a table that is read in columns."""
 
 
 class PostgresDatabase(HostedDatabase):
@@ -195,20 +202,47 @@ class PostgresDatabase(HostedDatabase):
     def batches(
         self, connection: sa.Connection, statement: sa.Select[Any], schema: Schema
     ) -> Iterator[pa.RecordBatch]:
-        kinds = self._kinds(connection, _typed(self._described(connection, statement)))
-        query, values = self._compiled(statement)
+        typed = _typed(self._described(connection, statement))
+        kinds = self._kinds(connection, typed)
         try:
-            yield from copied(
-                _driver(connection),
-                query,
-                values,
-                schema,
-                kinds,
-                size=self.values["fetch.size"],
-                timeout=self.values["socket.timeout"],
-            )
+            if statement.whereclause is None and can_read(schema, kinds, [number for number, _ in typed]):
+                reader = self._column_reader(connection)
+                if reader is not None:
+                    try:
+                        yield from reader.read(self._text(connection, statement), schema, kinds)
+                        return
+                    except StrangeValue:
+                        # The text of the value is in the error that this raises.
+                        for _ in self._copied(connection, statement, schema, kinds):
+                            pass
+                        raise SourceChanged(f"{self.name} has changed while it was read") from None
+            yield from self._copied(connection, statement, schema, kinds)
         except psycopg.Error as error:
             raise self._in_words(error, lost=_driver(connection).closed) from None
+
+    def _copied(
+        self, connection: sa.Connection, statement: sa.Select[Any], schema: Schema, kinds: Sequence[Any]
+    ) -> Iterator[pa.RecordBatch]:
+        size, timeout = self.values["fetch.size"], self.values["socket.timeout"]
+        text = self._text(connection, statement)
+        return copied(_driver(connection), text, schema, kinds, size=size, timeout=timeout)
+
+    def _text(self, connection: sa.Connection, statement: sa.Select[Any]) -> str:
+        """Returns a SELECT with its values, which the driver quotes."""
+        query, values = self._compiled(statement)
+        return psycopg.ClientCursor(_driver(connection)).mogrify(query.encode(), values)
+
+    def _column_reader(self, connection: sa.Connection) -> ColumnReader | None:
+        """Returns what reads a large table in columns; None for small ones, for which a connection costs more, and if
+        the time of an answer is limited.
+        """
+        if self.rows.table is None or self.values["query.timeout"] or self.values["socket.timeout"]:
+            return None
+        ((size, standby),) = self._ask(connection, _SIZE, (self._regclass, self._regclass))
+        if standby or size < LARGE:
+            return None
+        ((snapshot,),) = self._ask(connection, "SELECT pg_export_snapshot()")
+        return column_reader(self.login.conninfo, snapshot)
 
     def estimate(self, connection: sa.Connection) -> int | None:
         if self.rows.table is None or self.values["where"] is not None:

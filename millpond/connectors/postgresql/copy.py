@@ -29,7 +29,6 @@ def _at_once(kind: PgType) -> bool:
 def copied(
     connection: Connected,
     query: str,
-    values: Mapping[str, Any],
     schema: Schema,
     kinds: Sequence[PgType],
     *,
@@ -40,10 +39,7 @@ def copied(
     server may be silent. Raises what psycopg does.
     """
     reader = _Reader(schema, kinds)
-    # COPY has no parameters: the driver quotes the values.
-    command = f"COPY ({query}\n) TO STDOUT (FORMAT csv)".encode()
-    whole = psycopg.ClientCursor(connection).mogrify(command, values)
-    with _Copy(connection, whole.encode(), timeout) as copy:
+    with _Copy(connection, f"COPY ({query}\n) TO STDOUT (FORMAT csv)".encode(), timeout) as copy:
         while lines := copy.lines(size):
             yield reader.read(b"".join(lines))
 

@@ -66,6 +66,11 @@ class Login:
         self.name = f"postgresql://{host}:{port}/{database}"
         self.user = str(given["user"] or os.environ.get("PGUSER") or "")
 
+    @property
+    def conninfo(self) -> str:
+        """Returns what libpq connects to, with the password."""
+        return psycopg.conninfo.make_conninfo(**self._given)
+
     def connect(self, *, replication: bool = False, autocommit: bool = True) -> Connected:
         """Opens a new connection. Raises what psycopg does."""
         more: dict[str, Any] = {"replication": "database"} if replication else {}

@@ -13,6 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from millpond.alterations import TableChange
+from millpond.connectors.databases.alter import Altering, altered
 from millpond.connectors.databases.nested import from_json
 from millpond.connectors.databases.server_table import SERVER_OPTIONS, ServerTable, escaped
 from millpond.connectors.databases.sql_transactions import SqlWriting
@@ -34,7 +36,7 @@ class PostgresTable(ServerTable):
     """Represents a table of a PostgreSQL database. Other programs may read and write it too."""
 
     schemes = ("postgres",)
-    abilities = frozenset({"held", "lasting", "null_keys", "every_key", "every_float"})
+    abilities = frozenset({"held", "lasting", "null_keys", "every_key", "every_float", "alter"})
     options = (
         Option("url", "secret", "The database: `postgresql://user:password@host:5432/database`."),
         Option(
@@ -76,24 +78,44 @@ class PostgresTable(ServerTable):
 
     def create_or_check(self, writing: SqlWriting) -> None:
         session = writing.session
-        there = session.query(
+        there = self.check_there(session)
+        self.made = not there or self.is_made(session)
+        if not there:
+            self._create(session)
+        elif not self.made:
+            self._check_foreign(session)
+            self.abilities = self.abilities - {"alter"}
+
+    def check_there(self, session: Session) -> bool:
+        """Returns whether the table exists. Raises an error if its columns do not fit."""
+        there = self._there(session)
+        if there:
+            self.check_columns(there, _holds)
+        return bool(there)
+
+    def alter(self, change: TableChange) -> PostgresTable:
+        return altered(self, change, Altering())
+
+    def columns_there(self, session: Any) -> list[str]:
+        return [str(name) for name, _ in self._there(session)]
+
+    def _there(self, session: Session) -> list[tuple[Any, ...]]:
+        """Returns the columns that are there, with their types."""
+        return session.query(
             "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute"
             " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
             (self.table.replace("%%", "%"),),
         )
-        self.made = not there or self.is_made(session)
-        if not there:
-            self._create(session)
-        else:
-            self.check_columns(there, _holds)
-            if not self.made:
-                self._check_foreign(session)
 
     def _create(self, session: Session) -> None:
         key = ", ".join(self.quoted(self.identity))
         end = f"UNIQUE NULLS NOT DISTINCT ({key})" if self.null_keys else f"PRIMARY KEY ({key})"
         session.execute(f"CREATE TABLE {self.table} ({', '.join(self.definitions())}, {end})")
-        session.execute("INSERT INTO millpond_tables VALUES (%s, 0)", (self._name,))
+        session.execute(
+            # It is there if somebody has dropped a table that Millpond created.
+            "INSERT INTO millpond_tables VALUES (%s, 0) ON CONFLICT (name) DO NOTHING",
+            (self._name,),
+        )
 
     def type_there(self, column: Column) -> str:
         return _sql_type(column.type)
@@ -127,7 +149,7 @@ class PostgresTable(ServerTable):
         keys = set(self.quoted(self.identity))
         rest = self.database.updating(self.quoted(self.identity), [n for n in names if n not in keys])
         typed = ", ".join(f"{n} {_sql_type(c.type)}" for n, c in zip(names, columns, strict=True))
-        stage = escaped("stage " + hashlib.sha256(self.table.encode()).hexdigest()[:24])
+        stage = escaped("stage " + hashlib.sha256(f"{self.table} {typed}".encode()).hexdigest()[:24])
         if stage not in session.staged:
             session.execute(f"CREATE TEMP TABLE IF NOT EXISTS {stage} ({typed}) ON COMMIT DELETE ROWS")
         else:
@@ -136,7 +158,7 @@ class PostgresTable(ServerTable):
         listed = ", ".join(names)
         # COPY has no parameters, and uses its text as it is.
         plain = f"COPY {stage} ({listed}) FROM STDIN (FORMAT csv)".replace("%%", "%")
-        session.copy_in(plain, _csv([to_texts(rows.column(c.name), c.type) for c in columns]))
+        session.copy_in(plain, csv_of([to_texts(rows.column(c.name), c.type) for c in columns]))
         session.execute(f"INSERT INTO {self.table} ({listed}) SELECT {listed} FROM {stage} {rest}")
 
     def end(self, session: Any, keys: pa.Table) -> None:
@@ -177,7 +199,8 @@ class PostgresTable(ServerTable):
         return from_json(values, dtype) if pa.types.is_nested(dtype) else pa.array(values, dtype)
 
 
-def _csv(columns: Sequence[pa.Array]) -> memoryview:
+def csv_of(columns: Sequence[pa.Array]) -> memoryview:
+    """Returns columns of texts as COPY takes them: NULL is nothing."""
     from pyarrow import csv
 
     out = io.BytesIO()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from millpond.connectors.databases.pooled import PooledDatabase
+from millpond.connectors.databases.pooled import PooledDatabase, PooledSession
 from millpond.connectors.databases.sql_transactions import SqlWriting
 from millpond.connectors.databases.trouble import explained
 from millpond.connectors.postgresql import driver as postgres
@@ -101,6 +101,12 @@ class PostgresDatabase(PooledDatabase):
         if not there[0][0]:
             for sql in _SET_UP:
                 writing.session.execute(sql)
+
+    def bound_waits(self, session: PooledSession) -> None:
+        session.execute(f"SET LOCAL lock_timeout = {round(max(1, self.patience.timeout) * 1000)}")
+
+    def check_deferred(self, session: PooledSession) -> None:
+        session.execute("SET CONSTRAINTS ALL IMMEDIATE")
 
     def connect(self, at: int) -> Connection[Any]:
         psycopg = driver()

@@ -14,14 +14,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
 
+from millpond.alterations import TableChange
 from millpond.changes import ROW
 from millpond.connectors.databases.records import converters, quick_reads
-from millpond.connectors.databases.texts import from_texts, to_texts
+from millpond.connectors.databases.texts import equal_rows, from_texts, to_texts
+from millpond.connectors.redis.fields import CHANGE_FIELDS, changed_fields
 from millpond.connectors.redis.scores import score_bounds, score_text, scores_of
 from millpond.connectors.redis.transactions import RedisBacked, RedisDatabase, RedisWriting, driver, spot
 from millpond.connectors.table import shared, url_of
@@ -64,7 +67,7 @@ class RedisTable(RedisBacked):
     """Represents a table of a Redis database. Its keys belong to Millpond: others may read them, and must not write."""
 
     schemes = ("rediss",)
-    abilities = frozenset({"lasting", "null_keys", "every_key", "every_float"})
+    abilities = frozenset({"lasting", "null_keys", "every_key", "every_float", "alter"})
     options = (
         Option(
             "url",
@@ -124,14 +127,7 @@ class RedisTable(RedisBacked):
         self.ttl = None if ttl is None else max(1, round(float(ttl) * 1000))
         wanted = [n.strip() for n in str(values.get("range.columns") or "").split(",") if n.strip()]
         self.ranges = [self._range_column(name) for name in wanted]
-        about = json.dumps(
-            {
-                "columns": {c.name.lower(): type_name(c.type) for c in self.columns},
-                "key": [k.lower() for k in self.schema.key],
-                "range": sorted(c.name.lower() for c in self.ranges),
-            },
-            sort_keys=True,
-        )
+        about = self.about()
         there = self.database.ask("GET", f"{base}:about")
         if there is None:
             self.database.write(lambda writing: writing.add("SET", f"{base}:about", about))
@@ -140,6 +136,34 @@ class RedisTable(RedisBacked):
                 f'{self.what}: the keys "{base}:…" in {self.database.name} hold another table: {there}',
                 hint="declare the same columns, key and range.columns, or give it another 'table' or 'prefix'",
             )
+
+    def about(self) -> str:
+        """Returns what the table is, as Redis stores it."""
+        return json.dumps(
+            {
+                "columns": {c.name.lower(): type_name(c.type) for c in self.columns},
+                "key": [k.lower() for k in self.schema.key],
+                "range": sorted(c.name.lower() for c in self.ranges),
+            },
+            sort_keys=True,
+        )
+
+    @property
+    def stored_name(self) -> str:
+        return self.base.removeprefix(self.database.prefix)
+
+    def alter(self, change: TableChange) -> RedisTable:
+        made = copy(self)
+        made.schema = change.schema(self.schema)
+        fields = changed_fields(self, change, [c.name for c in self.ranges])
+
+        def work(writing: RedisWriting) -> None:
+            if fields is not None:
+                writing.add("EVAL", CHANGE_FIELDS, 1, self.rows_key, self.row_key, *fields)
+            writing.add("SET", f"{self.base}:about", made.about())
+
+        self.database.write(work)
+        return made
 
     def _range_column(self, name: str) -> Column:
         column = self.schema.find(name)
@@ -292,7 +316,7 @@ class RedisSnapshot(Snapshot):
         if {c.name for c in wanted} == set(identity):
             by_name = dict(zip((c.name for c in wanted), fitting, strict=True))
             return self._read(names, "ids", *table.ids([by_name[n] for n in identity]))
-        return _equal_rows(self.scan(rows=rows), wanted, fitting)
+        return equal_rows(self.scan(rows=rows), wanted, fitting)
 
     def scan(self, columns: Sequence[str] | None = None, *, rows: bool = False) -> pa.Table:
         return self._read(self._names(columns, rows), "all")
@@ -342,17 +366,6 @@ def _in_keys(name: str) -> str:
     """Returns a name within keys, whose parts are separated by colons: no other table has keys that begin so."""
     own = next((start for start in ("table:", "stream:") if name.startswith(start)), "")
     return own + name.removeprefix(own).replace("%", "%25").replace(":", "%3A")
-
-
-def _equal_rows(rows: pa.Table, columns: Sequence[Column], keys: Sequence[pa.Array]) -> pa.Table:
-    """Returns the rows whose columns equal one of the keys; NULL equals NULL, as keys have none unless it
-    is allowed.
-    """
-    have = [to_texts(rows.column(c.name), c.type).to_pylist() for c in columns]
-    want = set(
-        zip(*(to_texts(k, c.type).to_pylist() for k, c in zip(keys, columns, strict=True)), strict=True)
-    )
-    return rows.filter(pa.array([row in want for row in zip(*have, strict=True)], pa.bool_()))
 
 
 BACKEND = RedisTable

@@ -106,6 +106,7 @@ class RedisDatabase(Database):
 
     def __init__(self, url: str, prefix: str, *, retry_timeout: float):
         redis = driver()
+        self.prefix = prefix
         self.version_key = f"{prefix}version"
         self.positions_key = f"{prefix}positions"
         self._commit_key = f"{prefix}commit:"

@@ -20,7 +20,9 @@ from millpond.errors import (
     without_passwords,
 )
 
-_READ_ONLY = {"sqlite": "PRAGMA query_only = ON"}
+FILES = "sqlite"
+"""The dialect whose databases are files, of numbers and texts alone."""
+_READ_ONLY = {FILES: "PRAGMA query_only = ON"}
 """How a dialect is set to read-only."""
 
 
@@ -48,7 +50,7 @@ class AnyDatabase(Database):
 
     def _made(self) -> sa.Engine:
         path = self._url.database
-        if self._url.get_backend_name() == "sqlite" and path and not path.startswith((":", "file:")):
+        if self._url.get_backend_name() == FILES and path and not path.startswith((":", "file:")):
             if not os.path.exists(path):  # SQLite would create it
                 raise DatabaseMissing(
                     f'there is no file "{path}"', hint="check the path: sql://sqlite:////absolute/path.db"
@@ -73,7 +75,7 @@ class AnyDatabase(Database):
 
     def explained(self, error: exc.SQLAlchemyError) -> Error:
         said = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
-        if self._url.get_backend_name() == "sqlite" and "unable to open database file" in said:
+        if self._url.get_backend_name() == FILES and "unable to open database file" in said:
             return DatabaseMissing(
                 without_passwords(f"{self.name}: {said}"),
                 hint="check the path: sql://sqlite:////absolute/path.db",

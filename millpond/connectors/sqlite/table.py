@@ -19,10 +19,13 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.alterations import TableChange
+from millpond.connectors.databases.alter import altered
 from millpond.connectors.databases.nested import from_json, to_json
 from millpond.connectors.databases.sql_database import Session
 from millpond.connectors.databases.sql_table import SqlTable, quoted
 from millpond.connectors.databases.sql_transactions import SqlWriting
+from millpond.connectors.sqlite.alter import SqliteAltering
 from millpond.connectors.sqlite.transactions import SqliteDatabase
 from millpond.connectors.table import shared
 from millpond.errors import Error, InvalidOption, UnknownName
@@ -39,7 +42,7 @@ class SqliteTable(SqlTable):
     aliases = ("jdbc",)
     schemes = ("jdbc",)
     inside = True
-    abilities = frozenset({"held", "lasting", "null_keys", "every_key", "every_float", "widen"})
+    abilities = frozenset({"held", "lasting", "null_keys", "every_key", "every_float", "widen", "alter"})
     options = (
         Option("path", "text", "The file. By default `tables.db` in the state directory."),
         Option(
@@ -105,23 +108,10 @@ class SqliteTable(SqlTable):
             self._check_columns(there)
         else:
             self._check_foreign(session, there)
-            self.abilities = self.abilities - {"widen"}  # it belongs to others
+            self.abilities = self.abilities - {"widen", "alter"}  # it belongs to others
 
-    def widen(self, schema: Schema) -> None:
-        if "widen" not in self.abilities:
-            super().widen(schema)
-        fresh = [c for c in schema if c.name not in self.schema]
-
-        def work(writing: SqlWriting) -> None:
-            there = {str(r[1]).lower() for r in writing.session.query(f"PRAGMA table_info({self.table})")}
-            for column in fresh:
-                if column.name.lower() not in there:  # an interrupted start may have added it
-                    definition = f"{quoted(column.name)} {_affinity(column.type)}"
-                    writing.session.execute(f"ALTER TABLE {self.table} ADD COLUMN {definition}")
-
-        self.database.write(work)
-        self.stored = self.stored | {c.name: c.name for c in fresh}
-        self.schema, self.kept = schema, None
+    def alter(self, change: TableChange) -> SqliteTable:
+        return altered(self, change, SqliteAltering())
 
     def _create(self, writing: SqlWriting) -> None:
         key = ", ".join(self.quoted(self.identity))

@@ -10,11 +10,14 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import pyarrow as pa
 
+from millpond.changelog import CHANGES, FIRST
 from millpond.changes import Offset
 from millpond.connectors.abilities import Follows, Steps
+from millpond.connectors.forgetting import Forgets
 from millpond.connectors.pinned_files import Pins
 from millpond.connectors.source import SEQ, Split
 from millpond.errors import InvalidOption
+from millpond.journal.holds import Hold
 from millpond.journal.pinned import Pinned, pin
 from millpond.journal.segments import Part, file_start, parts, read_part, stream_end, stream_start
 from millpond.options import Option
@@ -34,7 +37,7 @@ def stream_uri(state: Path | str, name: str) -> str:
     return f"stream://{quote(str(Path(state).absolute()))}?name={quote(name, safe='')}"
 
 
-class StreamSource(Follows, Steps, Pins):
+class StreamSource(Follows, Steps, Forgets, Pins):
     """Reads rows of an embedded stream, from its earliest stored row on, or only later rows."""
 
     kind: ClassVar[str] = "stream"
@@ -91,14 +94,40 @@ class StreamSource(Follows, Steps, Pins):
         return files, [split for a, b in files.rest for split in self._splits(a, b)]
 
     def clip(self, start: Offset | None, end: Offset, rows: int) -> Offset:
-        """Cuts a range, between two files if there are some. Rows that are no longer stored are skipped at once."""
+        """Cuts a range, between two files if there are some, and a changelog between two commits. Rows that are no
+        longer stored are skipped at once.
+        """
         if start is None and self.values["start"] == "latest":
             return end
         first = max(start["seq"] if start else 0, stream_start(self.path, self.name))
         cut = min(end["seq"], first + rows)
         if rows >= _MANY and cut < end["seq"]:
             cut = file_start(self.path, self.name, first + rows // 2, cut) or cut
+        if cut < end["seq"] and self.name.lower().endswith(CHANGES):
+            begun = self._begin_of_commit(cut)
+            cut = begun if begun > first else cut  # a commit that is too large is cut all the same
         return {"seq": cut}
+
+    def _begin_of_commit(self, number: int) -> int:
+        """Returns the number of the first change in a changelog that was committed with this one."""
+        for part in parts(self.path, self.name, number, number + 1):
+            for batch in read_part(part):
+                return int(batch.column(FIRST)[0].as_py())
+        return number
+
+    def first(self) -> Offset:
+        return {"seq": stream_start(self.path, self.name)}
+
+    def hold(self, start: Offset | None) -> Hold:
+        return Hold(self.path, self.name, start["seq"] if start else 0)
+
+    def gap(self, start: Offset | None, end: Offset) -> range:
+        """Returns the rows that were removed before they were read. A query without an offset has none: it begins with
+        the first row that is kept.
+        """
+        if start is None:
+            return range(0)
+        return range(start["seq"], min(end["seq"], stream_start(self.path, self.name)))
 
     def reached(self, at: Offset | None, end: Offset) -> bool:
         return (at["seq"] if at else 0) >= int(end["seq"])

@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.errors import (
-    AlreadyExists,
     Error,
     InvalidOption,
     SqlError,
     TypeMismatch,
     UnknownName,
     did_you_mean,
+    without_passwords,
 )
 from millpond.options import Option, Setting, find_option, read_options
 from millpond.sql import statements as st
@@ -30,16 +30,27 @@ from millpond.sql.checked import (
     CheckedTableAs,
     CheckedView,
 )
+from millpond.sql.checking.change_streams import changes_stream
+from millpond.sql.checking.expiry import check_expiry
 from millpond.sql.checking.queries import Queries
+from millpond.sql.checking.streams import check_watermark, stored_stream
+from millpond.sql.checking.table_changes import follows_table
+from millpond.sql.checking.taken_names import name_taken
+from millpond.sql.defaults import columns_without_defaults, declared_columns
 from millpond.sql.errortables import error_relation
-from millpond.sql.materialized_view import check_live, grouping_outputs
-from millpond.sql.messagekey import KEY, stream_of_keys, with_message_key
-from millpond.sql.options import COMMON_TABLE_OPTIONS, STREAM_OPTIONS, limits_of, named
-from millpond.sql.printer import print_name
-from millpond.sql.reserved_names import check_free
+from millpond.sql.materialized_view import check_following, check_live, grouping_outputs
+from millpond.sql.messagekey import KEY, split_key, stream_of_keys, with_message_key
+from millpond.sql.options import (
+    COMMON_TABLE_OPTIONS,
+    STREAM_OPTIONS,
+    TTL_OPTIONS,
+    limits_of,
+    named,
+    ttl_of,
+)
 from millpond.sql.resolve import Input, Resolved
 from millpond.sql.table_copies import is_copy, key_through, over_copies
-from millpond.types import Column, Schema, type_name
+from millpond.types import Schema, type_name
 
 _UNKNOWN = Schema(())
 
@@ -51,16 +62,16 @@ class Creates:
         self._queries = queries
 
     def stream(self, s: st.CreateStream) -> Checked | None:
-        skip = self._name_taken(s.name, "stream", s)
+        skip = name_taken(self._queries.catalog, s.name, "stream", s)
         if skip:
             return CheckedNothing(s)
-        declared = Schema(tuple(Column(c.name, c.type, c.nullable) for c in s.columns))
+        declared = Schema(columns_without_defaults(s.columns, "a stream"))
         self._no_duplicates(declared, s)
         if s.query is not None:
             return self._derived_stream(s, declared)
         connector = named(s.settings, "connector")
         if connector is None:
-            read_options(f'stream "{s.name}"', STREAM_OPTIONS, self._queries.later(s.settings))
+            read_options(f'stream "{s.name}"', STREAM_OPTIONS, s.settings)
             if not s.columns:
                 self._queries.errors.append(
                     SqlError(
@@ -69,11 +80,8 @@ class Creates:
                         place=s.place,
                     )
                 )
-            limits = limits_of(f'stream "{s.name}"', s.settings)
-            relation = Relation(
-                s.name, "stream", declared, running=True, watermark=s.watermark, limits=limits
-            )
-            self._check_watermark(relation, s)
+            relation = stored_stream(s, declared)
+            check_watermark(relation, s, self._queries.errors)
             self._queries.catalog.add(relation)
             return CheckedStream(s, relation)
         return self._connected_stream(s, connector, declared)
@@ -87,14 +95,20 @@ class Creates:
             error.place = connector.place or s.place
             raise
         limits = limits_of(f'stream "{s.name}"', s.settings)
-        rest = [x for x in self._queries.later(s.settings) if not find_option(STREAM_OPTIONS, x.name)]
+        rest = [x for x in s.settings if not find_option(STREAM_OPTIONS, x.name)]
         values = read_options(f'stream "{s.name}"', options, rest)
         described = self._queries.world.describe(uri, values, declared if s.columns else None)
         changes = self._queries.world.changes(uri, values, declared if s.columns else None)
         if changes is not None:
-            relation = Relation(s.name, "stream", changes, running=True, watermark=s.watermark, limits=limits)
+            relation = stored_stream(s, changes)
             self._queries.catalog.add(relation)
             return CheckedCapture(s, relation, {uri: values}, captured=described)
+        if (wrong := named(s.settings, "retention")) is not None:
+            raise InvalidOption(
+                f'stream "{s.name}" reads "{without_passwords(uri)}", which decides itself how long it keeps rows',
+                hint="leave 'retention' out, or copy the rows: CREATE STREAM … WITH ('retention' = …) AS SELECT …",
+                place=wrong.place,
+            )
         relation = Relation(
             s.name,
             "stream",
@@ -105,7 +119,7 @@ class Creates:
             watermark=s.watermark,
             limits=limits,
         )
-        self._check_watermark(relation, s)
+        check_watermark(relation, s, self._queries.errors)
         self._queries.catalog.add(relation)
         self._queries.streams[s.name.lower()] = values
         return CheckedStream(s, relation, {s.name.lower(): values})
@@ -113,51 +127,29 @@ class Creates:
     def _derived_stream(self, s: st.CreateStream, declared: Schema) -> Checked | None:
         assert s.query is not None
         self._queries.catalog.add(Relation(s.name, "stream", declared, running=True))
+        if follows_table(self._queries.catalog, s.query):
+            return changes_stream(self._queries, s)
         resolved = self._queries.resolve(s.query, s.settings, STREAM_OPTIONS, f'stream "{s.name}"', s)
         if resolved is None:
             return None
         if not resolved.running:
-            self._queries.refuse("CREATE STREAM … AS over tables", s)
+            self._queries.refuse("CREATE STREAM … AS over tables, without EMIT CHANGES,", s)
         resolved = (
             self._queries.shape(resolved, declared, s)
             if s.columns
             else self._queries.named_outputs(resolved, s)
         )
-        limits = limits_of(f'stream "{s.name}"', s.settings)
-        relation = Relation(
-            s.name, "stream", resolved.schema, running=True, watermark=s.watermark, limits=limits
-        )
-        self._check_watermark(relation, s)
+        relation = stored_stream(s, resolved.schema)
+        check_watermark(relation, s, self._queries.errors)
         self._queries.catalog.add(relation)
         return CheckedStreamAs(s, resolved, self._queries.source_values, relation)
 
-    def _check_watermark(self, relation: Relation, s: st.CreateStream) -> None:
-        if s.watermark is None:
-            return
-        column = relation.schema.find(s.watermark.column)
-        if column is None:
-            names = relation.schema.names
-            self._queries.errors.append(
-                UnknownName(
-                    f'column "{s.watermark.column}" of WATERMARK is not in stream "{s.name}"',
-                    hint=did_you_mean(s.watermark.column, names, f"its columns: {', '.join(names)}"),
-                    place=s.place,
-                )
-            )
-        elif column.type is not None and not pa.types.is_timestamp(column.type):
-            self._queries.errors.append(
-                TypeMismatch(
-                    f'WATERMARK is for a TIMESTAMP, "{column.name}" is {type_name(column.type)}',
-                    place=s.place,
-                )
-            )
-
     def table(self, s: st.CreateTable, names: tuple[str, ...] = ()) -> Checked | None:
-        skip = self._name_taken(s.name, "table", s)
+        skip = name_taken(self._queries.catalog, s.name, "table", s)
         if skip:
             return CheckedNothing(s)
         key = s.key
-        declared = Schema(tuple(Column(c.name, c.type, c.nullable) for c in s.columns), key)
+        declared = Schema(declared_columns(s.columns, self._queries.resolver(), s.query), key)
         self._no_duplicates(declared, s)
         self._queries.catalog.add(Relation(s.name, "table", declared))
         table_options = self._backend_options(s)
@@ -172,8 +164,12 @@ class Creates:
                 f'table "{s.name}"', table_options, self._queries.later(s.settings, table_options)
             )
             if values["primary.key"]:
-                key = key or _split_key(values["primary.key"])
+                key = key or split_key(values["primary.key"])
             relation = self._keyed(s, declared, key, values)
+            self._queries.errors.extend(check_expiry(relation, values, s.settings, None))
+            self._queries.errors.extend(
+                check_following(None, relation, values, s.settings, s.place, live=False)
+            )
             return CheckedTable(s, relation, values)
         types = [c.type for c in declared]
         resolved = self._queries.resolve(s.query, s.settings, table_options, f'table "{s.name}"', s, types)
@@ -184,11 +180,12 @@ class Creates:
         own = [x for x in s.settings if find_option(table_options, x.name)]
         values = read_options(f'table "{s.name}"', table_options, own)
         if values["primary.key"]:
-            key = key or _split_key(values["primary.key"])
-        if not resolved.running and values["refresh"] == "live" and not is_copy(resolved, key):
+            key = key or split_key(values["primary.key"])
+        follows = not resolved.running and values["refresh"] != "once"
+        if follows and not is_copy(resolved, key):
             resolved = over_copies(resolved, self._queries.source_values)
         over_tables = any(i.relation.kind == "table" for i in resolved.inputs)
-        live = not resolved.running and values["refresh"] == "live" and over_tables
+        live = follows and over_tables
         if live:
             self._queries.refuse_engine("what follows tables is evaluated in the process")
             self._queries.errors.extend(check_live(resolved, s.place))
@@ -220,15 +217,20 @@ class Creates:
             key = self._queries.group_key(groups, resolved.schema, said, s)
             values = {**values, "null_keys": True}
         relation = self._keyed(s, Schema(resolved.schema.columns), key, values)
+        once = values["refresh"] == "once" or resolved.running
+        follows = "is a live aggregate" if groups is not None else None if once else "follows its inputs"
+        self._queries.errors.extend(check_expiry(relation, values, s.settings, follows))
         if live:
             relation = dataclasses.replace(relation, live=True)
             self._queries.catalog.add(relation)
+        final = Resolved(resolved.expression, relation.schema, resolved.inputs)
+        self._queries.errors.extend(check_following(final, relation, values, s.settings, s.place, live=live))
         loads = not resolved.running and any(i.relation.rejects for i in resolved.inputs)
         if loads and self._queries.query_values["on.error"] == "table":
             self._queries.catalog.add(error_relation(s.name))
         return CheckedTableAs(
             s,
-            Resolved(resolved.expression, relation.schema, resolved.inputs),
+            final,
             self._queries.source_values,
             relation,
             table_options=values,
@@ -253,7 +255,7 @@ class Creates:
         return self._queries.world.keyed(relation.uri, values, declared)
 
     def view(self, s: st.CreateView) -> Checked | None:
-        if self._name_taken(s.name, "view", s):
+        if name_taken(self._queries.catalog, s.name, "view", s):
             return CheckedNothing(s)
         self._queries.catalog.add(Relation(s.name, "view", _UNKNOWN))
         if s.materialized:
@@ -291,28 +293,11 @@ class Creates:
         extension = named(s.settings, "extension")
         name = extension.value if extension else "memory"
         try:
-            return (*COMMON_TABLE_OPTIONS, *self._queries.world.backend_options(name))
+            own = self._queries.world.backend_options(name)
+            return (*COMMON_TABLE_OPTIONS, *own, *(() if find_option(own, "ttl") else TTL_OPTIONS))
         except Error as error:
             error.place = (extension.place if extension else None) or s.place
             raise
-
-    def _name_taken(self, name: str, kind: str, s: Any) -> bool:
-        """Returns whether the statement has nothing to do; otherwise a name that is taken is an error."""
-        there = self._queries.catalog.find(name)
-        if there is None:
-            check_free(name, kind, s.place)
-            self._queries.catalog.making = name.lower()
-            return False
-        if s.if_not_exists:
-            return True
-        if s.or_replace:
-            self._queries.refuse("OR REPLACE", s)
-            return False
-        raise AlreadyExists(
-            f'{there.kind.capitalize()} "{there.name}" already exists',
-            hint=f"DROP {there.kind.upper()} {print_name(there.name)} first, or CREATE {kind.upper()} IF NOT EXISTS",
-            place=s.place,
-        )
 
     def _keyed(
         self, s: st.CreateTable, schema: Schema, key: tuple[str, ...], values: Mapping[str, Any]
@@ -357,7 +342,9 @@ class Creates:
             keyed,
             strict=strict,
             place=self._queries.world.place(values),
+            evicts=self._queries.world.evicts(values),
             null_keys=bool(values.get("null_keys")),
+            ttl=ttl_of(values),
         )
         self._queries.catalog.add(relation)
         return relation
@@ -374,7 +361,3 @@ class Creates:
                     SqlError(f'column "{column.name}" is declared twice', place=s.place)
                 )
             seen.add(column.name.lower())
-
-
-def _split_key(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -8,7 +8,6 @@ from sqlglot import exp
 from millpond.errors import (
     InvalidOption,
     InvalidRecord,
-    NotSupported,
     SqlError,
     TypeMismatch,
     UnknownName,
@@ -16,15 +15,14 @@ from millpond.errors import (
 )
 from millpond.options import find_option, read_options, unknown_option
 from millpond.sql import statements as st
-from millpond.sql.aggregate import is_live_aggregate
 from millpond.sql.assign import assign, assignable, build_type, check_count
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import Checked, CheckedInsert, CheckedSelect, CheckedValues
 from millpond.sql.checking.queries import Queries
-from millpond.sql.joins import joins_of
+from millpond.sql.checking.sink_inserts import check_sink_insert
+from millpond.sql.defaults import default_of, is_default, without_last
 from millpond.sql.materialized_view import check_live, follows_its_query
 from millpond.sql.options import SELECT_OPTIONS
-from millpond.sql.realtime import not_in_real_time
 from millpond.sql.resolve import Resolved
 from millpond.sql.timeliterals import HINT, is_impossible
 from millpond.types import Column, Schema, type_name
@@ -38,7 +36,7 @@ class Inserts:
 
     def insert(self, s: st.Insert) -> Checked | None:
         if s.target_is_uri:
-            return self._insert_outside(s)
+            return check_sink_insert(self._queries, s)
         target = self._queries.catalog.find(s.target)
         if target is None:
             self._queries.errors.append(self._queries.catalog.unknown(s.target, place=s.place))
@@ -67,7 +65,12 @@ class Inserts:
         if resolved is None or target.is_open:
             return None
         groups = self._queries.group_outputs(resolved, s)
-        shaped, errors = assign(resolved, target.schema, columns, s.place)
+        if not s.columns:
+            columns = without_last(columns, len(resolved.schema), target.schema)
+        resolver = self._queries.resolver()
+        shaped, errors = assign(
+            resolved, target.schema, columns, s.place, lambda c: resolver.value(default_of(c))
+        )
         self._queries.errors.extend(errors)
         if groups is not None and target.kind == "table" and not errors:
             filled = Schema(tuple(c for n in columns if (c := target.schema.find(n)) is not None))
@@ -98,72 +101,12 @@ class Inserts:
                 found.append(column.name)
         return found if len(found) == len(s.columns) or target.is_open else None
 
-    def _insert_outside(self, s: st.Insert) -> Checked | None:
-        """Checks INSERT INTO a URI, which is a sink."""
-        if s.query is None or s.columns:
-            self._queries.refuse("INSERT INTO a URI with VALUES or columns", s)
-            return None
-        options = self._queries.world.sink_options(s.target)
-        resolved = self._queries.resolve(s.query, s.settings, options, "INSERT INTO a URI", s)
-        if resolved is None:
-            return None
-        if s.query.emit == "changes" and not resolved.running:
-            self._queries.refuse("INSERT INTO a URI of the changes of tables", s)
-            return None
-        if "_key" not in resolved.schema:
-            self._queries.group_outputs(resolved, s)
-        resolved = self._queries.named_outputs(resolved, s)
-        own = [x for x in s.settings if find_option(options, x.name)]
-        values = read_options("INSERT INTO a URI", options, own)
-        exact = self._queries.world.sink_is_exact(s.target, values)
-        shown = "'delivery' = 'exactly-once'" if "delivery" in values else "exactly-once delivery"
-        if exact:
-            self._check_exact(resolved, shown, s)
-        if exact and self._queries.query_values.get("on.miss") == "retry":
-            raise InvalidOption(
-                f"'on.miss' = 'retry' and {shown} do not go together: rows that wait are not in the sink's commit",
-                hint="join into a stream first, and insert from that",
-                place=s.place,
-            )
-        if values.get("mode") == "realtime":
-            reasons = list(not_in_real_time(resolved, values, self._queries.query_values, s.errors_into))
-            for reason, hint in reasons:
-                self._queries.errors.append(
-                    NotSupported(f"'mode' = 'realtime': {reason}", hint=hint, place=s.place)
-                )
-            if reasons:
-                return None
-        target = Relation(s.target, "sink", resolved.schema, uri=s.target)
-        return CheckedInsert(
-            s,
-            resolved,
-            self._queries.source_values,
-            target,
-            sink_options=values,
-            query_options=self._queries.query_values,
-        )
-
-    def _check_exact(self, resolved: Resolved, shown: str, s: st.Insert) -> None:
-        """Checks an exactly-once sink: it stores one position, of one stream, and no other state."""
-        what = (
-            "rows of tables, which are written once" if not resolved.running
-            else "joined streams" if any(joins_of(resolved))
-            else "an aggregate" if is_live_aggregate(resolved)
-            else None
-        )  # fmt: skip
-        if what is not None:
-            raise NotSupported(
-                f"{shown} of {what}",
-                hint="CREATE STREAM s AS SELECT …, and insert from that stream"
-                if resolved.running
-                else "at-least-once is what there is for them",
-                place=s.place,
-            )
-
     def _insert_values(self, s: st.Insert, target: Relation, columns: list[str]) -> Checked | None:
         resolver = self._queries.resolver()
         rows: list[tuple[exp.Expr, ...]] = []
         for number, row in enumerate(s.values):
+            if not s.columns:
+                columns = without_last(target.schema.names, len(row), target.schema)
             error = check_count(len(row), columns, "a row of VALUES", resolver.place(row[0]) or s.place)
             if error is not None:
                 self._queries.errors.append(error)
@@ -173,7 +116,7 @@ class Inserts:
             for name, cell in zip(columns, row, strict=True):
                 column = target.schema.find(name)
                 assert column is not None
-                value = resolver.value(cell)
+                value = resolver.value(default_of(column) if is_default(cell) else cell)
                 dtype = self._queries.type_of(value, resolver)
                 if not _insertable(dtype, column.type):
                     self._queries.errors.append(
@@ -197,6 +140,10 @@ class Inserts:
                 if column.type is not None and dtype != column.type:
                     value = exp.Cast(this=value, to=build_type(column.type))
                 cells[name.lower()] = value
+            for column in target.schema:
+                if column.default is not None and column.name.lower() not in cells:
+                    cells[column.name.lower()] = resolver.value(default_of(column))
+                    given.add(column.name)
             for name in target.schema.key if not target.null_keys else ():
                 if name not in given:
                     self._queries.errors.append(

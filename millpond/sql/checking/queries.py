@@ -100,8 +100,11 @@ class Queries:
         owner: str,
         s: st.Statement,
         targets: Sequence[pa.DataType | None] = (),
+        catalog: Catalog | None = None,
     ) -> Resolved | None:
-        """Returns the resolved query; ``targets`` are the types of the columns that store its outputs, if known."""
+        """Returns the resolved query; ``targets`` are the types of the columns that store its outputs, if known, and
+        ``catalog`` says what names mean in it, if they mean something else than elsewhere.
+        """
         windowed = has_window(query)
         if query.emit == "final" and not windowed:
             self.errors.append(
@@ -125,11 +128,11 @@ class Queries:
         self._wanted = {}
         self._for_table = isinstance(s, st.CreateTable)
         self._all = _declared(s, expression)
-        resolver = self.resolver()
+        resolver = self.resolver(catalog)
         resolved = resolver.resolve(expression)
         if not resolver.errors and (wanted := wanted_schemas(resolved, targets)):
             self._wanted = wanted
-            resolver = self.resolver()
+            resolver = self.resolver(catalog)
             resolved = resolver.resolve(expression)
         self.errors.extend(resolver.errors)
         if resolver.errors or resolver.is_open:

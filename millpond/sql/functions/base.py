@@ -117,7 +117,8 @@ class Aggregate(Function):
     """Declares an aggregate. Its DuckDB form is a ``Call``, to which FILTER and OVER are added.
 
     Over a stream, it is stored either as a few values, built by ``keeps`` (``sql/aggregate/parts.py``: *partial* over a
-    batch, *merge* with the state, *final* for a reader); or, without it, as the values of the group.
+    batch, *merge* with the state, *final* for a reader); or, without it, as the values of the group. Over tables,
+    a view takes values back with ``retracts``; or computes a touched group again, if that is ``by_group``.
     """
 
     keeps: Callable[[Any, exp.Expr], Any] | None = None
@@ -129,6 +130,10 @@ class Aggregate(Function):
     """Whether the values of a group are stored in the order of the stream."""
     few: Fold | None = None
     """How a lookup computes it over a few values, without an evaluator (``records/aggregates.py``)."""
+    by_group: bool = False
+    """Whether a view may compute it again from the rows of one group: their order makes no difference."""
+    retracts: Callable[..., Any] | None = None
+    """How a view adds values and takes them back (``records/retraction.py``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,19 +83,21 @@ class ColumnParser(PipeParser):
                 keys.append((token, [(column.name, token)]))
 
     def parse_column_def(self) -> ColumnDef:
-        """Parses ``name TYPE [NOT NULL] [PRIMARY KEY]``."""
+        """Parses ``name TYPE [NOT NULL] [PRIMARY KEY] [DEFAULT value]``."""
         first = self._curr
         name = self.parse_column_name()
         type_ = self.parse_data_type()
-        nullable, key = True, False
+        nullable, key, default = True, False, None
         while True:
             if self.match_words("NOT", "NULL"):
                 nullable = False
             elif self.match_token(TokenType.PRIMARY_KEY):
                 key = True
+            elif default is None and self.match_words("DEFAULT"):
+                default = self.expect_expression("a value")
             elif not self.match_words("NULL"):
                 break
-        return ColumnDef(name, type_, nullable, key, self.script.place(first.start, first.end + 1))
+        return ColumnDef(name, type_, nullable, key, self.script.place(first.start, first.end + 1), default)
 
     def _parse_watermark(self) -> Watermark:
         self._advance(2)

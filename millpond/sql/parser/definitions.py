@@ -5,20 +5,17 @@ from __future__ import annotations
 from sqlglot.tokens import TokenType
 
 from millpond.errors import UnknownName, did_you_mean
+from millpond.sql.parser.alter import parse_action
 from millpond.sql.parser.columns import ColumnParser, Columns
 from millpond.sql.parser.queries import Tail
 from millpond.sql.statements import (
-    AddColumn,
     AlterTable,
     CreateIndex,
     CreateStream,
     CreateTable,
     CreateView,
     Drop,
-    DropColumn,
     DropKind,
-    RenameColumn,
-    RenameTable,
     Statement,
     Truncate,
 )
@@ -165,22 +162,4 @@ class DefinitionParser(ColumnParser):
     def parse_alter(self) -> AlterTable:
         self.expect_words("TABLE")
         name = self.parse_name("the name of a table")
-        action: AddColumn | RenameColumn | DropColumn | RenameTable
-        if self.match_words("ADD"):
-            self.match_words("COLUMN")
-            if_not_exists = self.match_words("IF", "NOT", "EXISTS")
-            action = AddColumn(self.parse_column_def(), if_not_exists)
-        elif self.match_words("RENAME", "TO"):
-            action = RenameTable(self.parse_name("the name of a table"))
-        elif self.match_words("RENAME"):
-            self.match_words("COLUMN")
-            old = self.parse_column_name()
-            self.expect_words("TO")
-            action = RenameColumn(old, self.parse_column_name())
-        elif self.match_words("DROP"):
-            self.match_words("COLUMN")
-            if_exists = self.match_words("IF", "EXISTS")
-            action = DropColumn(self.parse_column_name(), if_exists)
-        else:
-            self.fail_expected("ADD COLUMN, RENAME COLUMN, DROP COLUMN or RENAME TO")
-        return AlterTable(name, action)
+        return AlterTable(name, parse_action(self))

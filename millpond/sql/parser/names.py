@@ -131,9 +131,9 @@ class NameParser(BaseParser):
         if self._next and self._next.token_type == TokenType.R_PAREN:
             self._advance(2)
             return ()
-        return tuple(self.wrapped(self._parse_setting))
+        return tuple(self.wrapped(self.parse_setting))
 
-    def _parse_setting(self) -> Setting:
+    def parse_setting(self) -> Setting:
         first = self._curr
         name = self._quoted() or self._bare({TokenType.EQ, TokenType.COMMA, TokenType.R_PAREN})
         if not name.strip():

@@ -10,7 +10,7 @@ import pytest
 
 from millpond.changes import ROW, Changes, Position
 from millpond.errors import Closed, InvalidRecord, NotSupported, UnknownName
-from millpond.records import to_arrow, to_rows
+from millpond.records import to_rows
 from millpond.testing.contracts.rows import (
     ITEMS,
     LOG,
@@ -248,27 +248,3 @@ class ChangesSuite(TableSuite):
         assert sorted(found["id"].to_pylist()) == list(range(0, count, 2))
         assert sum(table.scan(["qty"])["qty"].to_pylist()) == sum(i % 7 for i in range(count))
         assert table.scan()["id"].num_chunks < 100
-
-    @pytest.mark.parametrize("key", [("id",), ()])
-    def test_columns_are_added(self, make: Make, key: tuple[str, ...]) -> None:
-        table = make(Schema(ITEMS.columns, key))
-        table.apply(
-            Changes(to_arrow(table.schema, [{"id": i, "Name": f"n{i}"} for i in range(5)], what="rows"))
-        )
-        before, version = table.snapshot(), table.version
-        more = Column("Seen", pa.list_(pa.field("element", pa.string())))
-        wide = Schema((ITEMS.columns[0], more, *ITEMS.columns[1:]), key)
-        if "widen" not in table.abilities:
-            with pytest.raises(NotSupported):
-                table.widen(wide)
-            return
-        table.widen(wide)
-        assert "Seen" not in before.scan().column_names and table.version >= version
-        table.apply(Changes(to_arrow(wide, [{"id": 9, "Seen": ["a"]}, {"id": 1, "Name": "x"}], what="rows")))
-        rows = {r["id"]: (r["Seen"], r["Name"]) for r in to_rows(table.scan())}
-        assert rows[9] == (["a"], None) and rows[3] == (None, "n3") and rows[1] == (None, "x")
-        assert len(table) == (6 if key else 7)
-        found = table.get(["Name"], pa.table({"Name": ["n4"]}))
-        assert found["id"].to_pylist() == [4] and found.column_names == list(wide.names)
-        if not key:
-            assert sorted(table.scan(rows=True)[ROW].to_pylist()) == list(range(7))

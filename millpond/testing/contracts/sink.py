@@ -185,6 +185,16 @@ class SinkContract:
         before.close()
         now.close()
 
+    def test_the_position_of_a_dropped_query_is_forgotten(self, place: SinkPlace) -> None:
+        sink = open_sink(place)
+        if not sink.exact:
+            return
+        write(sink, rows(0, 5))
+        sink.close()
+        sink.forget(NAME)
+        assert make_sink(place).open(NAME) is None
+        assert place.written() == rows(0, 5).to_pylist()
+
     def test_closing_twice_is_no_error(self, place: SinkPlace) -> None:
         for sink in (make_sink(place), open_sink(place)):
             sink.close()

@@ -10,9 +10,10 @@ A package that has a backend of its own runs them with pytest:
 
 from __future__ import annotations
 
+from millpond.testing.contracts.alterations import AlterationsSuite
 from millpond.testing.contracts.changes import ChangesSuite
 from millpond.testing.contracts.reads import ReadsSuite
 
 
-class TableContract(ChangesSuite, ReadsSuite):
+class TableContract(AlterationsSuite, ChangesSuite, ReadsSuite):
     """The tests. A subclass has a fixture ``new_place``: each call makes a place that nothing has used yet."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.sql.functions import by_name
+from millpond.sql.render.duckdb.constants import fits, is_safe_constant
 from millpond.sql.typing import type_of, widest
 from millpond.sql.typing.coercion import (
     DATE,
@@ -70,7 +71,10 @@ _ONE_TYPE = (
 
 def may_raise(node: exp.Expr) -> bool:
     """Returns whether evaluating it could fail; true if in doubt."""
-    return not all(isinstance(n, _NEVER) or _harmless(n) or _without_casts(n) for n in node.walk())
+    if is_safe_constant(node):
+        return False
+    safe = isinstance(node, _NEVER) or _harmless(node) or _without_casts(node) or fits(node)
+    return not safe or any(may_raise(n) for n in node.iter_expressions())
 
 
 def _harmless(node: exp.Expr) -> bool:
@@ -121,6 +125,8 @@ _BINARY = (
 
 def guards(node: exp.Expr) -> list[exp.Expr]:
     """Returns the operands that Spark evaluates before one that can raise: if one of them is NULL, it stops."""
+    if is_safe_constant(node):
+        return []
     if isinstance(node, exp.Anonymous):
         row = by_name().get(str(node.this).lower())
         order = [] if row is not None and row.eager else list(node.expressions)

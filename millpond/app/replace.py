@@ -1,0 +1,375 @@
+"""Runs CREATE OR REPLACE of what exists: finds out what has to happen, and does it.
+
+``way_of`` says what, and changes nothing; ``replace`` does it. What reads the old one is checked with the new one
+first: if something would not fit, the statement is refused with its name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from millpond import faults
+from millpond.app.alters import Alters
+from millpond.app.column_users import User
+from millpond.app.declarations import Declarations
+from millpond.app.handlers import NOTHING
+from millpond.app.launch import Launcher
+from millpond.app.lifetime import Lifetime
+from millpond.app.meaning import means_the_same
+from millpond.app.replaced_columns import changed_options, changes_of, column_changes
+from millpond.app.replacement_ways import Kind, Way
+from millpond.app.shadow import Shadows
+from millpond.app.stopping import stopped
+from millpond.app.users_of_names import dependents, naming
+from millpond.errors import InUse, NotSupported, SqlError
+from millpond.journal.revision import Revision
+from millpond.loading.followers import Followers
+from millpond.loading.load import TableLoads
+from millpond.loading.loader import Loader
+from millpond.loading.open_sources import Sources
+from millpond.loading.progress import Load
+from millpond.query.result import Result
+from millpond.sql import statements as st
+from millpond.sql.catalog import Relation
+from millpond.sql.checked import (
+    Checked,
+    CheckedCapture,
+    CheckedCreate,
+    CheckedStream,
+    CheckedTable,
+    CheckedTableAs,
+)
+from millpond.sql.identity import identity
+from millpond.sql.printer import print_name
+from millpond.store.catalog import SavedRelation, saved, table_options
+from millpond.store.undo import Undo
+
+
+@dataclass(eq=False, repr=False)
+class Replacements:
+    """Replaces relations. ``alters`` changes tables and has what both use, ``shadows`` builds others beside them."""
+
+    alters: Alters
+    shadows: Shadows
+    declarations: Declarations
+    sources: Sources
+
+    def __post_init__(self) -> None:
+        of = self.alters
+        self.catalog, self.store, self.saved, self.users = of.catalog, of.store, of.saved, of.users
+        self.runner, self.views, self.drift, self.go_on = of.runner, of.views, of.drift, of.go_on
+
+    def there(self, checked: CheckedCreate) -> Relation | None:
+        """Returns what a statement would replace."""
+        return self.catalog.find(checked.relation.name)
+
+    def replace(self, checked: CheckedCreate, undo: Undo, *, remember: bool = True) -> Result:
+        """Replaces what has the name of the statement. With ``remember`` a file that still has the old statement goes
+        on with the new one.
+        """
+        checked = self.alters.with_types(checked)
+        before = self.there(checked)
+        assert before is not None
+        entry = self._entry(before, checked.statement)
+        way = self.way_of(checked)
+        made = saved(checked, identity(checked.statement))
+        made.of_file = entry.of_file
+        known = dict.fromkeys((*entry.replaced, entry.identity)) if remember else {}
+        made.replaced = tuple(i for i in known if i != made.identity)
+        self.saved.unclaimed.pop(entry.id, None)
+        match way.kind:
+            case "kept":
+                pass
+            case "altered":
+                assert isinstance(checked, CheckedTable)
+                self._alter(checked, way, entry, made)
+            case "renewed":
+                self._renew(checked, before, way, made, undo)
+            case "rebuilt":
+                assert isinstance(checked, CheckedTableAs)
+                shadow = self.shadows.begin(checked, before, undo)
+                self.shadows.catch_up(shadow)
+                way = self.way_of(checked)  # others may have come to use it meanwhile
+                self._index(shadow.relation.name, before)
+                self.shadows.swap(shadow, made, way.users, way.views)
+            case "emptied":
+                self._empty(checked, before, made, undo)
+            case other:
+                assert_never(other)
+        return Result(NOTHING, count=0)
+
+    def explain(self, checked: Checked) -> list[str]:
+        """Returns a line that says what a statement replaces, and how. Raises an error if it would be refused."""
+        before = self.there(checked) if isinstance(checked, CheckedCreate) else None
+        if before is None or not isinstance(checked, CheckedCreate):
+            return []
+        way = self.way_of(self.alters.with_types(checked))
+        return [f'replaces: {before.kind} "{before.name}", which {way}']
+
+    def _entry(self, before: Relation, s: st.Statement) -> SavedRelation:
+        entry = self.saved.relation(f"{before.kind}:{before.name}")
+        if entry is None or self.alters.read_only:
+            raise NotSupported(f'"{before.name}" cannot be replaced: the app keeps it', place=s.place)
+        return entry
+
+    # what has to happen
+
+    def way_of(self, checked: CheckedCreate) -> Way:
+        """Returns what becomes of the relation that a statement replaces. Raises an error if it cannot be replaced;
+        nothing is changed.
+        """
+        before = self.there(checked)
+        assert before is not None
+        entry = self._entry(before, checked.statement)
+        old = self.users.checked(entry, self.catalog)
+        if isinstance(checked, CheckedTable) and isinstance(old, CheckedTable):
+            return self._way_of_table(checked, before)
+        if entry.identity == identity(checked.statement):
+            return Way("kept")
+        if isinstance(old, CheckedCreate) and means_the_same(old, checked):
+            return Way("kept")
+        if before.kind == "view":
+            return self._way_of_view(checked, before)
+        if before.kind == "stream":
+            return self._way_of_stream(checked, old, before)
+        return self._way_of_query(checked, old, before)
+
+    def _way_of_table(self, checked: CheckedTable, before: Relation) -> Way:
+        columns = column_changes(before, checked.relation, checked.statement)
+        options = changed_options(self.store.options[before.name.lower()], checked.table_options)
+        if columns and options:
+            raise NotSupported(
+                f'columns and options of table "{before.name}" cannot change in one statement',
+                hint=f"ALTER TABLE {print_name(before.name)} SET (…) first",
+                place=checked.statement.place,
+            )
+        if not columns and not options:
+            return Way("kept")
+        self.alters.check_live_options(before, options, checked.statement.place)
+        return Way("altered", tuple(columns), tuple(options.items()))
+
+    def _way_of_view(self, checked: CheckedCreate, before: Relation) -> Way:
+        """Named views and materialized views follow a view, and so do joins with it. A statement whose stream is read
+        through the view would have to begin again.
+        """
+        users = naming(before.name, self.saved, self.users, self.runner, self.views)
+        running = before.running or checked.relation.running
+        self._refuse(
+            [u for u in users if (u.pipeline and running) or (not u.pipeline and u.loads)],
+            before,
+            "whose rows came from the old one",
+            checked.statement,
+        )
+        return self._fitting("renewed", users, before, checked)
+
+    def _way_of_stream(self, checked: CheckedCreate, old: object, before: Relation) -> Way:
+        users = [u for u in self.users.of(before) if u.name != f"stream:{before.name}"]
+        same = dataclasses.replace(
+            checked.relation, name=before.name, limits=before.limits, retention=before.retention
+        )
+        plain = type(checked) is CheckedStream and type(old) is CheckedStream
+        if plain and same == before and self._same_source(checked):
+            return self._fitting("renewed", users, before, checked)
+        self._refuse(users, before, "which has read it up to its position", checked.statement)
+        if isinstance(checked, CheckedCapture) or isinstance(old, CheckedCapture):
+            raise NotSupported(
+                f'stream "{before.name}" has the changes of a table of a database: it cannot be replaced',
+                hint=f"DROP STREAM {print_name(before.name)}, and create it again",
+                place=checked.statement.place,
+            )
+        return Way("emptied")
+
+    def _same_source(self, checked: CheckedCreate) -> bool:
+        assert isinstance(checked, CheckedStream)
+        return all(self.sources.values.get(name) == v for name, v in checked.source_options.items())
+
+    def _way_of_query(self, checked: CheckedCreate, old: object, before: Relation) -> Way:
+        s, table = checked.statement, before.name
+        drop = f"DROP TABLE {print_name(table)} first"
+        if not isinstance(checked, CheckedTableAs):
+            raise NotSupported(f'the rows of table "{table}" come from its query', hint=drop, place=s.place)
+        backend = self.store.backend(table)
+        if isinstance(old, CheckedTable) and len(backend):
+            raise NotSupported(
+                f'the rows of table "{table}" come from statements: they cannot be built again from a query',
+                hint=drop,
+                place=s.place,
+            )
+        if backend.database is not None or checked.relation.place is not None:
+            raise NotSupported(
+                f'table "{table}" cannot be built again beside the old one: its rows are in a database',
+                hint=drop,
+                place=s.place,
+            )
+        inputs = (*checked.inputs, *(old.inputs if isinstance(old, CheckedTableAs) else ()))
+        if any(i.relation.captured for i in inputs):
+            raise NotSupported(
+                f'table "{table}" follows the changes of a database: it cannot be built again beside the old one',
+                hint=drop,
+                place=s.place,
+            )
+        if s.errors_into is not None:
+            raise NotSupported(
+                "a table whose statement has ERROR INTO cannot be built again: its errors would be there twice",
+                hint=drop,
+                place=s.place,
+            )
+        users = [u for u in self.users.of(before) if u.name != f"table:{table}"]
+        self._refuse([u for u in users if u.writes], before, "which changes its rows", s)
+        self._refuse_cycle(checked, before)
+        for index in self.catalog.indexes(table):
+            if missing := [c for c in index.columns if c not in checked.relation.schema]:
+                raise InUse(
+                    f'column "{missing[0]}" of table "{table}" is used by index "{index.name}"',
+                    hint=f"DROP INDEX {print_name(index.name)} first",
+                    place=s.place,
+                )
+        return self._fitting("rebuilt", users, before, checked)
+
+    def _fitting(self, kind: Kind, users: Sequence[User], before: Relation, checked: CheckedCreate) -> Way:
+        """Returns the way if all that reads the relation can read the new one."""
+        s, after = checked.statement, checked.relation
+        fits = all(after.schema.find(c.name) == c for c in before.schema)
+        self._refuse(
+            [u for u in users if u.entry is None and (u.pipeline or not fits)],
+            before,
+            "which cannot start again by itself",
+            s,
+        )
+        readers, views = self.users.renew(
+            users, before, after, self.drift.can_widen, s.place, again=True, exactly=True
+        )
+        return Way(kind, users=tuple(users), readers=tuple(readers), views=tuple(views))
+
+    def _refuse(self, users: Sequence[User], before: Relation, why: str, s: st.Statement) -> None:
+        if users:
+            raise InUse(
+                f'{before.kind} "{before.name}" is used by {", ".join(u.shown for u in users)}, {why}',
+                hint="drop it first, and create it again after the change",
+                place=s.place,
+            )
+
+    def _refuse_cycle(self, checked: CheckedTableAs, before: Relation) -> None:
+        found = dependents(before.name, self.runner, self.views)
+        through = sorted(name for name in checked.reads if name.lower() in found)
+        if through:
+            raise SqlError(
+                f'table "{before.name}" would depend on itself, through "{through[0]}"',
+                place=checked.statement.place,
+            )
+
+    # doing it
+
+    def _alter(self, checked: CheckedTable, way: Way, entry: SavedRelation, made: SavedRelation) -> None:
+        before = self.there(checked)
+        assert before is not None
+        s = checked.statement
+        text: dict[str, Any] = {
+            "text": made.text,
+            "identity": made.identity,
+            "replaced": made.replaced,
+            "changed": False,
+        }
+        if way.options:
+            writers = [u for u in self.users.of(before) if u.pipeline and u.writes]
+            self.alters.set_options(
+                dict(way.options), dataclasses.replace(entry, **text), before, writers, ()
+            )
+            return
+        after = dataclasses.replace(before, schema=checked.relation.schema)
+        changes = changes_of(list(way.columns), before, after, s, self.alters.evaluator)
+        altered = dataclasses.replace(entry, schema=after.schema, **text)
+        self.alters.change_columns(changes, (entry, altered), (before, after), s.place)
+
+    def _renew(
+        self, checked: CheckedCreate, before: Relation, way: Way, made: SavedRelation, undo: Undo
+    ) -> None:
+        """Gives a view or stream its new definition, and lets what reads it follow."""
+        faults.reach("replace: begun")
+        renewed = [dataclasses.replace(v.entry, schema=v.relation.schema).entry() for v in way.views]
+        with stopped(way.readers, self.runner, self.go_on), self.views.between_rounds():
+            if isinstance(checked, CheckedStream):
+                undo.put(self.sources.values, checked.source_options)
+            self.store.journal.alter(lambda _: Revision([made.entry(), *renewed]))
+            faults.reach("replace: journalled")
+            self.saved.forget(f"{before.kind}:{before.name}")
+            self.saved.add(made)
+            self.catalog.add(checked.relation)
+            for view in way.views:
+                view.entry.schema = view.relation.schema
+                self.catalog.add(view.relation)
+            for live in [v for u in way.users if (v := self.views.get(u.name)) is not None]:
+                self.drift.follow_table(live)
+        self.store.visibility.committed()
+
+    def _index(self, table: str, before: Relation) -> None:
+        """Creates the indexes of the old table on the new one."""
+        for index in self.catalog.indexes(before.name):
+            self.store.backend(table).create_index(index.columns)
+
+    def _empty(self, checked: CheckedCreate, before: Relation, made: SavedRelation, undo: Undo) -> None:
+        """Lets a stream that nothing reads begin again with its new definition."""
+        name, query, journal = before.name, f"stream:{before.name}", self.store.journal
+        owned = [n for s in self.runner.statements(query) for n in s.owned]
+        parts = [p for p, owner in self.runner.parts.items() if owner == query]
+        revision = Revision(
+            [made.entry()],
+            tables=[n for n in owned if journal.has_table(n)],
+            streams=[name] if journal.stream_end(name) else [],
+            positions=[p for p in {*parts, query} if journal.position(p) is not None],
+        )
+        faults.reach("replace: begun")
+        with stopped((), self.runner, self.go_on) as after:
+            self.runner.aside.put(query, self.runner)
+            after.callback(
+                lambda: self.go_on(self._entry(self.catalog.find(name) or before, checked.statement))
+            )
+            journal.alter(lambda _: revision)
+            faults.reach("replace: journalled")
+            for statement in self.runner.aside.remove(query):
+                statement.drop()
+            self.saved.forget(query)
+            self.saved.add(made)
+            if isinstance(checked, CheckedStream):
+                undo.put(self.sources.values, checked.source_options)
+            self.declarations.publications.remove(name)
+            self.declarations.open(checked.relation, table_options(checked))
+
+
+def make_replacements(
+    alters: Alters,
+    lock: threading.RLock,
+    lifetime: Lifetime,
+    declarations: Declarations,
+    launcher: Launcher,
+    loader: Loader,
+    table_loads: TableLoads,
+    loads: dict[str, Load],
+    followers: Followers,
+    sources: Sources,
+) -> Replacements:
+    """Returns what replaces relations, and builds tables beside others."""
+    shadows = Shadows(
+        lock=lock,
+        lifetime=lifetime,
+        catalog=alters.catalog,
+        store=alters.store,
+        saved=alters.saved,
+        declarations=declarations,
+        launcher=launcher,
+        loader=loader,
+        table_loads=table_loads,
+        loads=loads,
+        followers=followers,
+        views=alters.views,
+        runner=alters.runner,
+        drift=alters.drift,
+        tables=alters.tables,
+        publications=alters.publications,
+        go_on=alters.go_on,
+    )
+    return Replacements(alters, shadows, declarations, sources)

@@ -1,0 +1,1 @@
+"""Writes rows to the output of the process."""

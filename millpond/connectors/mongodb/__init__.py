@@ -1,0 +1,1 @@
+"""Connects MongoDB: a table backend."""

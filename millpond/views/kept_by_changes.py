@@ -1,0 +1,208 @@
+"""Keeps a view by changes of its inputs, where that is possible and cheaper than to evaluate its query."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+
+from millpond import steps
+from millpond.changes import Changes
+from millpond.errors import Error, NotSupported, TableFull
+from millpond.plan.plans import ViewPlan
+from millpond.query.evaluate import Evaluator
+from millpond.records.values import Unfit
+from millpond.sql.incremental.lookups import Lookup, lookups
+from millpond.steps import size_text
+from millpond.store.change_feed import Touched
+from millpond.tables.base import Snapshot
+from millpond.types import Schema
+from millpond.views.expressions import OnlySpark
+from millpond.views.operators.base import Recompute, Round
+from millpond.views.operators.memory import without_collection
+from millpond.views.target import TargetRows, build_index
+from millpond.views.tree import Tree
+
+Tables = Callable[[str], Snapshot]
+log = logging.getLogger("millpond")
+
+_ROW = 8.0
+"""Microseconds that operators need for a row that they read."""
+_QUERY, _INPUT, _OUTPUT = 10_000.0, 0.03, 1.0
+"""Microseconds of a recomputation: at least, for each row of the inputs, and for each row that is compared."""
+
+_TRIES = 5
+_MOST_LEFT_OUT = 255
+"""Rounds after which operators are tried again, at the latest."""
+_ORDINARY = (Recompute, Error, Unfit, OverflowError, ValueError, pa.ArrowException)
+"""What values of rows cause: the whole query says what is wrong with them, or that nothing is."""
+
+
+class Outgrown(Exception):
+    """Says that the state is larger than it may be."""
+
+
+class KeptByChanges:
+    """Runs the operators of one view, and says when not to."""
+
+    def __init__(self, plan: ViewPlan, schema: Schema, evaluator: Evaluator):
+        self._plan = plan
+        self._target = TargetRows(schema)
+        self._tables = sorted({i.relation.name for i in plan.query.inputs if i.relation.kind == "table"})
+        self._tree: Tree | None = None
+        self._lookups: list[Lookup] = []
+        self.loaded = False
+        """Whether the state of the operators is that of the inputs."""
+        self._fallbacks = self._wait = self._weighed = 0
+        self.outgrown: str | None = None
+        """Why the state was given up."""
+        self.rounds = 0
+        """How many changes went through the operators."""
+        if plan.by_changes.root is not None and plan.refresh != "full":
+            try:
+                self._tree = Tree(plan.by_changes.root, evaluator)
+                self._lookups = lookups(plan.by_changes.root)
+            except OnlySpark:
+                if plan.refresh == "incremental" or plan.in_commit:
+                    option = "'consistency' = 'commit'" if plan.in_commit else "'refresh' = 'incremental'"
+                    raise NotSupported(
+                        f'{option}: only Spark evaluates a part of table "{plan.target.name}"',
+                        hint="leave the option out",
+                        place=plan.place,
+                    ) from None
+                log.info('table "%s" is recomputed: only Spark evaluates a part of it', plan.target.name)
+
+    @property
+    def size(self) -> int:
+        """Returns how many entries the state of the operators has."""
+        return 0 if self._tree is None else self._tree.size
+
+    @property
+    def bytes(self) -> int:
+        """Returns about how many bytes the state of the operators takes."""
+        for _ in range(_TRIES):
+            try:
+                return 0 if self._tree is None else self._tree.bytes
+            except RuntimeError:  # it changes meanwhile
+                continue
+        return 0
+
+    def _weigh(self) -> None:
+        """Raises TableFull if the state has grown beyond its limit, unless the table may be recomputed: then Outgrown.
+        It is estimated again when it has grown by a twentieth.
+        """
+        limit, tree = self._plan.state_limit, self._tree
+        if limit is None or tree is None or tree.size <= 1.05 * self._weighed:
+            return
+        self._weighed, size = tree.size, tree.bytes
+        if size > limit:
+            self.outgrown = (
+                f'the state of table "{self._plan.target.name}" takes about {size_text(size)}, more than'
+                f" 'state.max_memory' ({size_text(limit)})"
+            )
+            if self._plan.refresh == "incremental":
+                raise TableFull(
+                    self.outgrown, hint="raise it, or leave 'refresh' out: then the table is recomputed"
+                )
+            raise Outgrown
+
+    def _give_up(self) -> None:
+        """Frees the state: the table is recomputed from now on."""
+        log.warning("%s: it is recomputed until the app starts again", self.outgrown)
+        self._tree, self.loaded = None, False
+
+    def changes(
+        self, now: Tables, before: Mapping[str, Snapshot], touched: Mapping[str, Touched], own: Snapshot
+    ) -> Changes | None:
+        """Returns the changes of the view; None if its query must be evaluated."""
+        if self._tree is None or not self.loaded:
+            return None
+        self.loaded = False
+        most = self._most(now, own)
+        if self._changed(touched) > most:
+            self.forget()
+            return None
+        try:
+            with steps.step("read by operators") as noted:
+                round_ = Round(before, now, touched, most)
+                delta = self._tree.changes(round_)
+                found = self._target.changes(delta, own)
+                noted.tell(round_.read)
+        except Exception as reason:
+            self._fell_back(reason)
+            return None
+        self.loaded = True
+        self._fallbacks = 0
+        self.rounds += 1
+        try:
+            self._weigh()
+        except TableFull:
+            self.forget()
+            raise
+        except Outgrown:
+            self._give_up()
+        return found
+
+    def forget(self) -> None:
+        """Forgets the state: inputs have changed that the operators did not see, or the table is not what they
+        returned.
+        """
+        self.loaded = False
+        if self._tree is not None:
+            self._tree.clear()
+
+    def load(self, now: Tables, touched: Mapping[str, Touched], own: Snapshot, *, whole: bool) -> None:
+        """Sets the state of the operators after a recomputation, unless the next one is likely as large, or operators
+        have fallen back again and again.
+        """
+        if self._tree is None:
+            return
+        if not whole and self._wait:
+            self._wait -= 1
+            return
+        if not whole and self._changed(touched) > self._most(now, own):
+            return
+        try:
+            with steps.step("set the state of operators"), without_collection():
+                self._weighed = 0
+                self._tree.load(now, self._weigh)
+                self._target.forget()
+                for table, names in self._lookups:
+                    build_index(now(table), names)
+        except TableFull:
+            self.forget()
+            raise
+        except Outgrown:
+            self._give_up()
+            return
+        except Exception as reason:
+            self._fell_back(reason)
+            return
+        self.loaded = True
+
+    def settle(self, own: Snapshot) -> None:
+        """Prepares what the first change needs to find rows of the view, which are these now."""
+        if self.loaded:
+            self._target.prepare(own)
+
+    def _fell_back(self, reason: Exception) -> None:
+        """Notes that operators could not do it: the more often in a row, the more rounds they are left out."""
+        self.forget()
+        self._fallbacks += 1
+        self._wait = min(_MOST_LEFT_OUT, (1 << self._fallbacks - 1) - 1)
+        what, name, kind = 'table "%s" is recomputed: %s: %s', self._plan.target.name, type(reason).__name__
+        if isinstance(reason, _ORDINARY):
+            log.debug(what, name, kind, reason)
+        else:
+            log.warning(what, name, kind, reason, exc_info=reason)
+
+    def _changed(self, touched: Mapping[str, Touched]) -> int:
+        return sum(len(touched[name.lower()]) for name in self._tables if name.lower() in touched)
+
+    def _most(self, now: Tables, own: Snapshot) -> int:
+        """Returns the number of rows up to which operators are cheaper than a recomputation."""
+        if self._plan.refresh == "incremental":
+            return 1 << 62
+        rows = sum(len(now(name)) for name in self._tables)
+        return int((_QUERY + _INPUT * rows + _OUTPUT * len(own)) / _ROW)
