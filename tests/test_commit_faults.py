@@ -322,7 +322,10 @@ def work(state: str, point: str, visit: int) -> None:
         for number, op in enumerate(OPS):
             op(app)
             print(number, flush=True)
-        # How often the thread beside compacts depends on time: the point is reached here at the latest.
+        # How often the threads beside compact and fold depends on time: the point is reached here at the latest.
+        as_it_is = app.sql("SELECT x FROM keyed WHERE k = 4").rows()[0]
+        for _ in range(100):
+            app.table("keyed").update("k = 4", as_it_is)
         for _ in range(100):
             app._runtime.compactor.compact("keyed")
             app._runtime.compactor.compact("plain")
