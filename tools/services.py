@@ -1,6 +1,6 @@
 """Servers that the tests start: PostgreSQL, MariaDB, Redis, Kafka and mongo-java-server, the jars by which Spark reads
-Kafka, Spark's own SQL tests, and the programs that check what we serve: promtool, curl, Chromium. Run by ``make
-setup``; does nothing when they are there.
+Kafka and Delta, Spark's own SQL tests, and the programs that check what we serve: promtool, curl, Chromium. Run by
+``make setup``; does nothing when they are there.
 
 As root on a system with apt they are installed. Anybody else is told what to install: the tests that need a server
 fail without it.
@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from millpond.connectors.kafka import spark as kafka  # noqa: E402
+from millpond.connectors.spark import spark_formats  # noqa: E402
 from millpond.engine import jars  # noqa: E402
 from millpond.errors import Error  # noqa: E402
 from tests.oracle.suite import files  # noqa: E402
@@ -75,7 +75,7 @@ def s3a() -> Path:
 
 
 def fetch_jars() -> int:
-    """The broker's jars, the connector's, those of S3A and that of Spark's SQL tests, once for all clones."""
+    """The broker's jars, the connectors', those of S3A and that of Spark's SQL tests, once for all clones."""
     done = broker() / ".complete"
     try:
         if not done.is_file():
@@ -86,9 +86,10 @@ def fetch_jars() -> int:
             print("fetching mongo-java-server for the tests")
             jars.fetch(DOCUMENTS, documents(), alone=False)
             (documents() / ".complete").touch()
-        if not jars.jars_of(kafka.FORMAT):
-            print("fetching the jars by which Spark reads Kafka")
-            jars.fetch(kafka.FORMAT.jars, jars.folder(), alone=True)
+        for kind in spark_formats().values():
+            if not jars.jars_of(kind):
+                print(f"fetching the jars by which Spark reads {kind.name}")
+                jars.fetch(kind.jars, jars.folder(), alone=True)
         if not (s3a() / ".complete").is_file():
             print("fetching the jars by which Spark reads and writes S3")
             jars.fetch(S3A, s3a(), alone=True)

@@ -6,7 +6,7 @@ A connector has it in its file ``spark.py``, as ``FORMAT``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 
@@ -25,6 +25,10 @@ class SparkFormat:
     """The package, and what it needs in addition to what Spark includes."""
     explain: Callable[[str], Error | None]
     """Returns the error that a person should see for the text of one of Spark's; None if it is not about this."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What a session needs besides the jars. A format that has such settings is only there in a session that names it:
+    they change what statements without it cost.
+    """
 
 
 @cache

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from millpond.engine import internals
 
-_LISTS = ("spark.jars", "spark.jars.packages")
+_LISTS = ("spark.jars", "spark.jars.packages", "spark.sql.extensions")
 
 
 def with_defaults(settings: Mapping[str, str]) -> dict[str, str]:
-    """Returns settings of ours, with the jars that the file names too: Spark takes only ours, if there are any."""
+    """Returns our settings, with the jars and extensions of the file: Spark takes only ours, if there are any."""
     own = spark_defaults()
     lists = {name: f"{own[name]},{settings[name]}" for name in _LISTS if name in own and name in settings}
     return {**settings, **lists}

@@ -237,7 +237,8 @@ def _outside(context: SparkContext) -> list[Any]:
 
 def _check(kind: SparkFormat, session: SparkSession) -> None:
     settings = session.sparkContext.getConf()
-    if kind.name not in settings.get("spark.jars", "") + settings.get("spark.jars.packages", ""):
+    name = kind.package.split(":")[1]
+    if name not in settings.get("spark.jars", "") + settings.get("spark.jars.packages", ""):
         raise _no_connector(kind, f"Spark was started without {kind.package}")
 
 
@@ -280,11 +281,19 @@ def has_jars(formats: Collection[str]) -> bool:
 
 
 def connector_settings(formats: Collection[str]) -> dict[str, str]:
-    """Returns the jars of connectors: local ones, or, for the ``formats`` that are needed, as Spark downloads them."""
-    local = {kind.name: jars_of(kind) for kind in spark_formats().values()}
+    """Returns the jars of connectors: local ones, or, for the ``formats`` that are needed, as Spark downloads them; and
+    the settings of those formats.
+    """
+    wanted = [kind for kind in spark_formats().values() if kind.name in formats or not kind.settings]
+    local = {kind.name: jars_of(kind) for kind in wanted}
     found = ",".join(str(jar) for jars in local.values() for jar in jars)
-    missing = ",".join(k.package for k in spark_formats().values() if not local[k.name] and k.name in formats)
-    return ({"spark.jars": found} if found else {}) | ({"spark.jars.packages": missing} if missing else {})
+    missing = ",".join(k.package for k in wanted if not local[k.name] and k.name in formats)
+    settings = {name: value for kind in wanted for name, value in kind.settings.items()}
+    return (
+        settings
+        | ({"spark.jars": found} if found else {})
+        | ({"spark.jars.packages": missing} if missing else {})
+    )
 
 
 def _launch(master: str, settings: Mapping[str, str], classes: str, log: Path) -> None:
