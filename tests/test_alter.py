@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from millpond import App
@@ -21,6 +23,8 @@ from millpond.errors import (
     UpgradeNeeded,
 )
 
+SIZE = 1 << 16
+"""The rows of a full block."""
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY, a INT, b STRING);"
 
 
@@ -398,3 +402,42 @@ def test_the_ttl_changes_and_its_column_stays(tmp_path: Path) -> None:
         assert relation is not None and relation.ttl is not None and relation.ttl.seconds == 7 * 86_400
         with pytest.raises(SqlError, match="without 'ttl'"):
             app.sql("ALTER TABLE u SET ('ttl' = '7d')")
+
+
+def test_a_new_column_of_a_table_with_many_rows() -> None:
+    """Full blocks of rows share the cells of a new column: rows that change or come later do not change others."""
+    count = SIZE + 100
+    with App("CREATE TABLE t (id INT PRIMARY KEY, a INT)", _direct=True) as app:
+        table = app.table("t")
+        table.bulk_insert(
+            pa.table({"id": pa.array(range(count), pa.int32()), "a": pa.nulls(count, pa.int32())})
+        )
+        before = app.sql("SELECT COUNT(*) AS n, COUNT(a) AS a FROM t").rows()
+        size = app._runtime.store.backend("t").stats()["bytes"]
+        added = {
+            "b": ("INT DEFAULT 7", 7, 8),
+            "c": ("STRING DEFAULT 'x'", "x", "y"),
+            "d": ("DECIMAL(30, 2) DEFAULT 1.25", Decimal("1.25"), Decimal("-2.50")),
+            "e": ("BOOLEAN DEFAULT true", True, False),
+            "f": ("ARRAY<INT> DEFAULT array(1, 2)", [1, 2], [3]),
+            "g": ("BIGINT", None, 9),
+        }
+        for name, (declared, *_) in added.items():
+            app.sql(f"ALTER TABLE t ADD COLUMN {name} {declared}")
+        assert app._runtime.store.backend("t").stats()["bytes"] < 2 * size
+        other = {name: value for name, (_, _, value) in added.items()}
+        changed = [0, 1000, SIZE - 2, SIZE - 1, SIZE, count - 1, count]
+        for key in changed[:3]:
+            table.update(f"id = {key}", other)
+        table.bulk_insert([{"id": key, "a": None, **other} for key in changed[3:]])
+        app.sql("DELETE FROM t WHERE id = 5")
+        assert before == [{"n": count, "a": 0}]
+        assert app.sql("SELECT b, c, d, e, f, g, COUNT(*) AS n FROM t GROUP BY ALL ORDER BY b").rows() == [
+            {**{name: value for name, (_, value, _) in added.items()}, "n": count - 7},
+            {**other, "n": 7},
+        ]
+        assert sorted(r["id"] for r in app.sql("SELECT id FROM t WHERE g = 9").rows()) == changed
+        assert [table.find(id=key)[0] for key in (1, count)] == [
+            {"id": 1, "a": None, **{name: value for name, (_, value, _) in added.items()}},
+            {"id": count, "a": None, **other},
+        ]

@@ -55,10 +55,11 @@ class Blocks:
         self.room = 0
         """The number of slots that are allocated."""
 
-    def reshaped(self, schema: pa.Schema, columns: Sequence[Source]) -> Blocks:
-        """Returns blocks of the same rows with other columns: each is one of these, by its place, which they then have
-        in common; or a new one that all rows have a value of, or NULL; or one of these with another type. Only new and
-        cast columns are written. No block is on disk, and nobody writes to these any more.
+    def reshaped(self, schema: pa.Schema, columns: Sequence[Source], end: int) -> Blocks:
+        """Returns blocks of the same rows, in the slots below ``end``, with other columns: each is one of these, by its
+        place, which they then have in common; or a new one that all rows have a value of, or NULL; or one of these with
+        another type. Only cast columns are written for every row: full blocks, which nobody writes to any more, have
+        the same cells of a new column. No block is on disk, and nobody writes to these any more.
         """
         made = Blocks(schema)
         made._stores = [
@@ -67,9 +68,17 @@ class Blocks:
         ]
         made._make_row = row_maker(schema.names, made._stores)
         made._make_rows = rows_maker(schema.names, made._stores)
-        for block in self.blocks:
+        full = end >> SHIFT
+        shared = [
+            _repeated(s, c, SIZE) if isinstance(c, pa.Array) and full else None
+            for s, c in zip(made._stores, columns, strict=True)
+        ]
+        for number, block in enumerate(self.blocks):
             assert isinstance(block, Block)
-            cells = [_cells(block, s, c) for s, c in zip(made._stores, columns, strict=True)]
+            cells = [
+                known if known is not None and number < full else _cells(block, s, c)
+                for s, c, known in zip(made._stores, columns, shared, strict=True)
+            ]
             made.blocks.append(Block(made._stores, made._make_row, block.capacity, cells=cells))
         made.room = self.room
         return made
@@ -224,26 +233,32 @@ class Blocks:
         hot = [b for b in list(self.blocks) if isinstance(b, Block)]
         if self._copies is not None:
             return sum(b.nbytes(with_stores=True) for b in hot) + self._copies.nbytes()
-        return sum(b.nbytes() for b in hot) + sum(s.nbytes() for s in self._stores)
+        shared = {id(x): int(x.nbytes) for b in hot for x in (*b.room, *b.valid) if x is not None}
+        return sum(shared.values()) + sum(s.nbytes() for s in self._stores)
 
 
 def _cells(block: Block, store: ColumnStore, source: Source) -> Cells:
     if isinstance(source, int):
         return block.room[source], block.valid[source]
+    if isinstance(source, pa.Array):
+        return _repeated(store, source, block.capacity)
     room = store.room(block.capacity)
-    if isinstance(source, tuple):
-        at, dtype = source
-        store.write(room, 0, block.column(at, 0, block.capacity).cast(dtype))
-        return room, block.valid[at]
-    value = source[0]
+    at, dtype = source
+    store.write(room, 0, block.column(at, 0, block.capacity).cast(dtype))
+    return room, block.valid[at]
+
+
+def _repeated(store: ColumnStore, value: pa.Array, capacity: int) -> Cells:
+    """Returns cells that all have one value."""
+    room = store.room(capacity)
     if isinstance(store, Pieces):
-        store.write(room, 0, pa.repeat(value, block.capacity))
+        store.write(room, 0, pa.repeat(value[0], capacity))
         return room, None
-    if value.is_valid:
-        store.write(room, 0, source)
+    if value[0].is_valid:
+        store.write(room, 0, value)
         room.reshape(-1, store.words)[1:] = room[: store.words]
         return room, None
-    return room, np.zeros(block.capacity, dtype=np.bool_) if store.nulls_apart else None
+    return room, np.zeros(capacity, dtype=np.bool_) if store.nulls_apart else None
 
 
 def take(blocks: Sequence[Block | Cold], slots: Slots, columns: Sequence[int], schema: pa.Schema) -> pa.Table:

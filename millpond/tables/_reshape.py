@@ -59,7 +59,7 @@ def reshaped(now: TableVersion, before: Schema, after: Schema, sources: list[Sou
     for columns, index in list(old.others.items()):
         if all(name.lower() in stay for name in columns):
             generation.others[columns] = index
-    return Reshaped(generation, now.blocks.reshaped(after.arrow(), sources), now.died)
+    return Reshaped(generation, now.blocks.reshaped(after.arrow(), sources, now.mark.slots), now.died)
 
 
 def copied(now: TableVersion, schema: Schema, sources: list[Source], blocks: Blocks) -> Reshaped:
