@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from millpond import App
 from millpond.app.app import runtime_of
-from millpond.errors import Error, InUse, NotSupported, SqlError, TypeMismatch, UpgradeNeeded
+from millpond.app.shadow import Shadows
+from millpond.errors import (
+    Conflict,
+    Error,
+    InUse,
+    InvalidOption,
+    NotSupported,
+    SqlError,
+    TypeMismatch,
+    UpgradeNeeded,
+)
 from millpond.testing.faults import failing
 
 STREAM = "CREATE STREAM e (id INT, k STRING, n INT);"
@@ -337,3 +350,90 @@ def test_others_work_while_it_is_built() -> None:
         app.drain()
         (count,) = rows(app, "SELECT SUM(c) FROM t")
         assert count == (runtime_of(app).journal.stream_end("e"),)
+
+
+@contextmanager
+def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> Iterator[None]:
+    """Does something in another thread while the first table is being built."""
+    has_reached, threads = Shadows._has_reached, list[threading.Thread]()
+
+    def reached(self: Shadows, *args: Any) -> bool:
+        if not threads:
+            threads.append(threading.Thread(target=act))
+            threads[0].start()
+        return not threads[0].is_alive() and has_reached(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Shadows, "_has_reached", reached)
+        yield
+    assert threads and not threads[0].is_alive()
+
+
+@pytest.mark.parametrize(
+    ("change", "query", "why"),
+    [
+        (
+            "CREATE OR REPLACE VIEW v AS SELECT id, k FROM e WHERE n > 8",
+            "SELECT COUNT(*) AS c FROM v",
+            "changed",
+        ),
+        ("DROP VIEW w", "SELECT e.id, w.name FROM e JOIN w ON w.k = e.k", '"w" is not known'),
+    ],
+)
+def test_a_view_changes_while_a_table_over_it_is_built(
+    change: str, query: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    views = "CREATE VIEW v AS SELECT id, k FROM e WHERE n > 2; CREATE VIEW w AS SELECT k, name FROM d;"
+    with App(f"{STREAM} {DIMENSION} {views} CREATE TABLE t AS SELECT id, n FROM e;", _direct=True) as app:
+        app.send("e", ROWS)
+        app.drain()
+        before = rows(app)
+        with meanwhile(monkeypatch, lambda: app.sql(change)), pytest.raises(Conflict, match=why):
+            app.sql(f"CREATE OR REPLACE TABLE t AS {query}")
+        app.send("e", [{"id": 100, "k": "a", "n": 9}])
+        app.drain()
+        assert rows(app) == [*before, (100, 9)]
+        if "DROP" not in change:
+            app.sql(f"CREATE OR REPLACE TABLE t AS {query}")
+            assert rows(app, "SELECT c FROM t") == [(sum(r["n"] > 8 for r in ROWS) + 1,)]
+
+
+def test_a_declared_table_gets_a_row_before_it_is_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    with App(f"{STREAM} CREATE TABLE t (id INT, n INT);", _direct=True) as app:
+        table, tables_of = app.table("t"), Shadows._tables_of
+
+        def insert_first(self: Shadows, *args: Any) -> list[str]:
+            if not len(table):
+                table.insert({"id": 99, "n": 99})
+            return tables_of(self, *args)
+
+        monkeypatch.setattr(Shadows, "_tables_of", insert_first)
+        with pytest.raises(Conflict, match="got rows"):
+            app.sql("CREATE OR REPLACE TABLE t AS SELECT id, n FROM e")
+        table.insert({"id": 100, "n": 1})
+        assert rows(app) == [(99, 99), (100, 1)]
+
+
+def test_an_index_whose_column_is_spelled_in_another_way(tmp_path: Path) -> None:
+    sql = f"{STREAM} CREATE TABLE t AS SELECT id, n FROM e; CREATE INDEX i ON t (n);"
+    with App(sql, state=tmp_path, _direct=True) as app:
+        app.send("e", ROWS[:5])
+        app.drain()
+        app.sql("CREATE OR REPLACE TABLE t AS SELECT ID, N, k FROM e")
+        assert rows(app, "SELECT id FROM t WHERE n = 7") == [(1,)]
+    with App(sql, state=tmp_path, _direct=True) as app:
+        assert rows(app, "SELECT id FROM t WHERE n = 7") == [(1,)]
+        app.sql("DROP INDEX i")
+
+
+def test_names_of_tables_that_are_built() -> None:
+    with pytest.raises(InvalidOption, match="cannot be the name"):
+        App("CREATE TABLE `x$next$y` (id INT);", _direct=True)
+
+
+def test_a_stream_gets_retention() -> None:
+    with App(STREAM) as app:
+        old_rows = runtime_of(app).old_rows
+        assert old_rows._thread is None
+        app.sql("CREATE OR REPLACE STREAM e (id INT, k STRING, n INT) WITH ('retention' = '1h')")
+        assert old_rows._thread is not None

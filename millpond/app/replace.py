@@ -25,7 +25,7 @@ from millpond.app.replacement_ways import Kind, Way
 from millpond.app.shadow import Shadows
 from millpond.app.stopping import stopped
 from millpond.app.users_of_names import dependents, naming
-from millpond.errors import InUse, NotSupported, SqlError
+from millpond.errors import Conflict, Error, InUse, NotSupported, SqlError
 from millpond.journal.revision import Revision
 from millpond.loading.followers import Followers
 from millpond.loading.load import TableLoads
@@ -44,6 +44,7 @@ from millpond.sql.checked import (
     CheckedTableAs,
 )
 from millpond.sql.identity import identity
+from millpond.sql.parse import parse
 from millpond.sql.printer import print_name
 from millpond.store.catalog import SavedRelation, saved, table_options
 from millpond.store.undo import Undo
@@ -93,6 +94,7 @@ class Replacements:
                 assert isinstance(checked, CheckedTableAs)
                 shadow = self.shadows.begin(checked, before, undo)
                 self.shadows.catch_up(shadow)
+                self._check_meaning(checked)
                 way = self.way_of(checked)  # others may have come to use it meanwhile
                 self._index(shadow.relation.name, before)
                 self.shadows.swap(shadow, made, way.users, way.views)
@@ -262,6 +264,21 @@ class Replacements:
                 place=checked.statement.place,
             )
 
+    def _check_meaning(self, checked: CheckedTableAs) -> None:
+        """Raises an error if the statement has another meaning by now: views that it reads may have changed."""
+        parsed = parse(checked.statement.text)
+        why = "something that its query reads was changed while it was built"
+        try:
+            again = self.alters.with_types(self.alters.checks.anew(parsed.require()[0], parsed.script.place))
+        except Error as error:
+            why, again = error.message, None
+        if not isinstance(again, CheckedTableAs) or not means_the_same(checked, again):
+            raise Conflict(
+                f'table "{checked.relation.name}" stays as it is: {why}',
+                hint="run the statement again",
+                place=checked.statement.place,
+            )
+
     # doing it
 
     def _alter(self, checked: CheckedTable, way: Way, entry: SavedRelation, made: SavedRelation) -> None:
@@ -299,6 +316,7 @@ class Replacements:
             self.saved.forget(f"{before.kind}:{before.name}")
             self.saved.add(made)
             self.catalog.add(checked.relation)
+            self.declarations.old_rows.watch(checked.relation)
             for view in way.views:
                 view.entry.schema = view.relation.schema
                 self.catalog.add(view.relation)

@@ -12,7 +12,8 @@ _WORDS: dict[Kind, str] = {
     "kept": "stays as it is, with its rows: the statement means the same",
     "altered": "is altered, with its rows",
     "renewed": "gets the new definition; it has no rows of its own that would change",
-    "rebuilt": "is built again beside the old one, which is used until both are swapped",
+    "rebuilt": "is built again beside the old one, which is used until both are swapped;"
+    " rows that statements have changed in it are not kept",
     "emptied": "begins again: nothing uses it",
 }
 

@@ -41,6 +41,7 @@ from millpond.plan.statement_plan import plan_statement
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked import CheckedTableAs
 from millpond.sql.errortables import error_table
+from millpond.sql.parse import parse
 from millpond.sql.reserved_names import SHADOW, is_part, shadow_of, without_shadow
 from millpond.store.catalog import SavedQuery, SavedRelation
 from millpond.store.store import Store
@@ -178,6 +179,13 @@ class Shadows:
                 hint="run the statement again",
             )
 
+    def _check_no_rows(self, shadow: Shadow) -> None:
+        """Raises an error if the old table has no query, and has got rows. Nobody can write to it now."""
+        entry = self.saved.relation(shadow.replaced)
+        declared = None if entry is None else parse(entry.text).require()[0]
+        if getattr(declared, "query", None) is None and len(self.store.backend(shadow.before.name)):
+            raise Conflict(f'table "{shadow.before.name}" stays as it is: it has got rows meanwhile')
+
     def swap(
         self, shadow: Shadow, entry: SavedRelation, users: Sequence[User], renewed: Sequence[RenewedView]
     ) -> None:
@@ -192,6 +200,7 @@ class Shadows:
         with self._stopped(shadow, [u for u in users if u.pipeline]):
             self._end(shadow.query, shadow.relation.name)
             with self.views.between_rounds(), self.store.writing:
+                self._check_no_rows(shadow)
                 self._journal(shadow, entry, old, own, {*gone, shadow.replaced}, renewed)
                 with self._committed():
                     self._show(shadow, entry, old, own, parts, renewed)

@@ -47,6 +47,12 @@ def check_free(name: str, kind: str, place: Place | None) -> None:
             hint=f'names that end with "{end}" are those of tables that the app makes',
             place=place,
         )
+    if _SHADOW.search(name):
+        raise InvalidOption(
+            f'"{name}" cannot be the name of a {kind}',
+            hint=f'names with "{SHADOW}" are those of tables that the app builds',
+            place=place,
+        )
     start = next((start for start in FILLS if name.lower().startswith(start)), None)
     if start is not None:
         raise InvalidOption(

@@ -45,7 +45,7 @@ class KeyReads:
         return make_reads(self, step, get, has)
 
     def create_index(self, columns: Sequence[str]) -> bool:
-        names = tuple(sorted(columns))
+        names = self._spelled(columns)
         self.declared.add(names)
         if set(names) != set(self._key):
             self._check_open()
@@ -55,7 +55,7 @@ class KeyReads:
         return True
 
     def drop_index(self, columns: Sequence[str]) -> bool:
-        names = tuple(sorted(columns))
+        names = self._spelled(columns)
         self.declared.discard(names)
         self._generation.others.pop(names, None)
         self.settled = {}
@@ -63,3 +63,8 @@ class KeyReads:
 
     def compile_lookup(self, lookup: Lookup, step: Iterator[int], made: Made) -> Run:
         return compile_lookup(self, lookup, step, made)
+
+    def _spelled(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """Returns the columns of an index as the table spells them, sorted."""
+        found = (self.schema.find(name) for name in columns)
+        return tuple(sorted(name if c is None else c.name for c, name in zip(found, columns, strict=True)))
