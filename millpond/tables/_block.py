@@ -20,13 +20,17 @@ Cells = tuple[Any, npt.NDArray[np.bool_] | None]
 """The cells of a column in a block, and which of them are not NULL; None if all are."""
 
 
+def _nothing() -> None:
+    return None
+
+
 class Block:
     """Stores up to 65,536 rows. ``row`` builds the record of one of them. It is replaced when a column gets its first
     NULL, before readers see that row, and so are the ``readers``, functions that others cache here. ``cells`` are the
     single cells by column; a row of a ``plain`` block consists of nothing else.
     """
 
-    __slots__ = ("capacity", "cells", "make_row", "plain", "readers", "room", "row", "stores", "valid")
+    __slots__ = ("capacity", "cells", "make_row", "plain", "readers", "room", "row", "shown", "stores", "valid")
 
     def __init__(
         self,
@@ -40,6 +44,8 @@ class Block:
         self.stores = stores
         self.make_row = make_row
         self.capacity = capacity
+        self.shown: Callable[[], Any] = _nothing
+        """Returns the columns that a reader has made of it, while that reader exists."""
         self.room: list[Any] = [s.room(capacity) for s in stores] if cells is None else [c[0] for c in cells]
         self.valid: list[npt.NDArray[np.bool_] | None] = [None] * len(stores)
         if cells is not None:

@@ -180,6 +180,11 @@ class Blocks:
         return 0
 
     @property
+    def spills(self) -> bool:
+        """Returns whether blocks may be moved to disk."""
+        return self._copies is not None
+
+    @property
     def spilled_bytes(self) -> int:
         return sum(b.size for b in list(self.blocks) if isinstance(b, Cold))
 

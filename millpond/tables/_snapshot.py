@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -13,9 +13,10 @@ import pyarrow as pa
 from millpond.changes import AT, ROW
 from millpond.errors import NotSupported, UnknownName, did_you_mean
 from millpond.records.keys import integers_of, lookup_list
-from millpond.tables._blocks import Blocks, Slots
+from millpond.tables._blocks import SHIFT, Block, Blocks, Slots
 from millpond.tables._index import MANY
 from millpond.tables._rows import Row
+from millpond.tables._shown import ShownRows
 from millpond.tables._sums import decimal_sum
 from millpond.tables._versions import TableVersion, Way
 from millpond.tables.base import Snapshot
@@ -86,7 +87,7 @@ class MemorySnapshot(Snapshot):
         self._generation = table_version.generation
         self._blocks = table_version.blocks
         self._died = table_version.died
-        self._masks: list[pa.Array | None] | None = None
+        self._shown: list[Callable[[int], list[pa.Array]]] | None = None
         self._columns: dict[str, pa.ChunkedArray] = {}
         self._scans: dict[tuple[str, ...], pa.Table] = {}
 
@@ -313,22 +314,32 @@ class MemorySnapshot(Snapshot):
         return pa.array(np.argsort(numbers, kind="stable"))
 
     def _visible(self, name: str) -> pa.ChunkedArray:
-        """Returns the column of the visible rows; numbers in a block without a dead row are not copied."""
+        """Returns the column of the visible rows; numbers in a block without a dead row are not copied, nor is what a
+        reader of almost the same rows has.
+        """
         found = self._columns.get(name)
         if found is None:
-            spans = self._blocks.spans(self.mark.slots)
-            if self._masks is None:
-                self._masks = [self._mask(start, end) for start, end in spans]
+            if self._shown is None:
+                self._shown = [self._rows_of(*span) for span in self._blocks.spans(self.mark.slots)]
             at = self._blocks.schema.get_field_index(name)
-            parts = [
-                self._blocks.column(at, start, end, mask)
-                for (start, end), mask in zip(spans, self._masks, strict=True)
-            ]
-            parts = [p for p in parts if len(p)]
+            parts = [part for rows in self._shown for part in rows(at)]
             found = pa.chunked_array(parts, self._blocks.schema.field(at).type)
             if not self._blocks.spilled_bytes:
                 found = self._columns.setdefault(name, found)
         return found
+
+    def _rows_of(self, start: int, end: int) -> Callable[[int], list[pa.Array]]:
+        """Returns a function that returns a column of the visible rows between two slots of a block."""
+        block = self._blocks.blocks[start >> SHIFT]
+        if isinstance(block, Block) and not self._blocks.spills:
+            return ShownRows(block, self._died[start:end] > self.mark.version).column
+        mask = self._mask(start, end)
+
+        def column(at: int) -> list[pa.Array]:
+            part = self._blocks.column(at, start, end, mask)
+            return [part] if len(part) else []
+
+        return column
 
     def _mask(self, start: int, end: int) -> pa.Array | None:
         seen = self._died[start:end] > self.mark.version
