@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from millpond.changes import ROW, Changes
@@ -26,17 +27,23 @@ def difference(duck: Duck, before: pa.Table, after: pa.Table, key: Sequence[str]
     names = [n for n in after.column_names if n != ROW]
     columns = range(len(names))
     keys = [names.index(k) for k in key] if key else columns
+    if not key and before.select(names).equals(after):
+        return Changes(after.slice(0, 0).append_column(ROW, pa.nulls(0, pa.int64())))
     few = _as_rows(before, after, names)
     if few is not None:
-        there, now = few
-        _check_once(after, key, _twice([tuple([row[k] for k in keys]) for row in now]) if key else None)
-        came = _missing_of(now, there, columns, counted=not key)
-        gone = _missing_of(there, now, keys, counted=not key)
+        _check_once(after, key, _twice([tuple([row[k] for k in keys]) for row in few[1]]) if key else None)
+        gone, came = _compared(few, columns, keys, counted=not key)
     else:
         _check_once(after, key, _twice_in(duck, after, key) if key else None)
         tables = {"b": _numbered(before.select(names)), "a": _numbered(after)}
-        came = _missing(duck, tables, "a", "b", columns, counted=not key)
-        gone = _missing(duck, tables, "b", "a", keys, counted=not key)
+        places = _others(duck, tables, columns)
+        few = None if places is None else _as_rows(before.take(places[0]), after.take(places[1]), names)
+        if places is not None and few is not None:
+            found = _compared(few, columns, keys, counted=not key)
+            gone, came = (p.take(f) for p, f in zip(places, found, strict=True))
+        else:
+            came = _missing(duck, tables, "a", "b", columns, counted=not key)
+            gone = _missing(duck, tables, "b", "a", keys, counted=not key)
     put, ended = after.take(came), before.take(gone)
     if not key:
         put = put.append_column(ROW, pa.nulls(put.num_rows, pa.int64()))
@@ -44,6 +51,40 @@ def difference(duck: Duck, before: pa.Table, after: pa.Table, key: Sequence[str]
         return Changes(put)
     both = pa.concat_tables([ended.select(put.column_names), put])
     return Changes(both, pa.array([True] * ended.num_rows + [False] * put.num_rows))
+
+
+def _compared(
+    rows: tuple[list[Row], list[Row]], columns: Sequence[int], keys: Sequence[int], *, counted: bool
+) -> tuple[pa.Array, pa.Array]:
+    """Returns the places of the rows that have gone, and of those that came."""
+    there, now = rows
+    return _missing_of(there, now, keys, counted=counted), _missing_of(now, there, columns, counted=counted)
+
+
+def _others(
+    duck: Duck, tables: dict[str, pa.Table], columns: Sequence[int]
+) -> tuple[pa.ChunkedArray, pa.ChunkedArray] | None:
+    """Returns the places of the rows that one table has more often than the other, and of all that equal them; None if
+    they are many. One pass over both tells that most are the same.
+    """
+    listed = ", ".join(f"c{c}" for c in columns)
+    both = f"SELECT {listed}, 1 AS n FROM a UNION ALL SELECT {listed}, -1 FROM b"
+    sql = f"SELECT {listed} FROM ({both}) GROUP BY {listed} HAVING sum(n) <> 0 LIMIT {_FEW}"
+    other = duck.run(sql, tables)
+    if other.num_rows == _FEW:
+        return None
+    if not other.num_rows:
+        none = pa.chunked_array([], pa.int64())
+        return none, none
+    same = " AND ".join(f"x.c{c} IS NOT DISTINCT FROM o.c{c}" for c in columns)
+    places = [
+        duck.run(
+            f"SELECT x.{_AT} AS place FROM {t} AS x SEMI JOIN o ON {same} ORDER BY place",
+            {t: tables[t], "o": other},
+        )["place"]
+        for t in ("b", "a")
+    ]
+    return places[0], places[1]
 
 
 def _missing(
@@ -128,4 +169,4 @@ def _is_simple(dtype: pa.DataType) -> bool:
 
 def _numbered(rows: pa.Table) -> pa.Table:
     plain = rows.rename_columns([f"c{i}" for i in range(rows.num_columns)])
-    return plain.append_column(_AT, pa.array(range(rows.num_rows), pa.int64()))
+    return plain.append_column(_AT, pa.array(np.arange(rows.num_rows)))

@@ -30,7 +30,18 @@ class Block:
     single cells by column; a row of a ``plain`` block consists of nothing else.
     """
 
-    __slots__ = ("capacity", "cells", "make_row", "plain", "readers", "room", "row", "shown", "stores", "valid")
+    __slots__ = (
+        "capacity",
+        "cells",
+        "make_row",
+        "plain",
+        "readers",
+        "room",
+        "row",
+        "shown",
+        "stores",
+        "valid",
+    )
 
     def __init__(
         self,

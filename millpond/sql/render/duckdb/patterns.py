@@ -45,14 +45,15 @@ def _like(
         written = written.lower()
     if _is_slow(written, escape):
         return f"({'NOT ' if negated else ''}regexp_full_match({subject}, {text(_regex(written, escape))}))"
-    return f"({subject} {'NOT LIKE' if negated else 'LIKE'} {sought} ESCAPE {text(escape)})"
+    word = "NOT LIKE" if negated else "LIKE"
+    # DuckDB finds the parts of a pattern one after the other only if no escape is named.
+    escaped = f" ESCAPE {text(escape)}" if escape in written else ""
+    return f"({subject} {word} {sought}{escaped})"
 
 
 def _is_slow(pattern: str, escape: str) -> bool:
     """Returns whether DuckDB's LIKE would try all ways to split a text among several ``%``."""
-    return pattern.count("%") > 1 and (
-        pattern.strip("%") != pattern[1:-1] or any(c in pattern[1:-1] for c in ("%", "_", escape))
-    )
+    return pattern.count("%") > 1 and ("_" in pattern or escape in pattern)
 
 
 def _regex(pattern: str, escape: str) -> str:
