@@ -199,6 +199,7 @@ def test_the_indexes_that_changes_need_are_built_with_the_state(tmp_path: Path) 
         assert roots["v"] is not None and roots["w"] is not None
         assert sorted(lookups(roots["v"])) == [("d", ("id",)), ("t", ("g",))]
         assert lookups(roots["w"]) == [("t", ("s",))]
+        app.drain()
         there = app.table("t").get_stats()["bytes"]
         app.table("t").update(id=3, changes={"n": 5})
         app.table("d").insert({"id": 3, "name": "x"})

@@ -43,6 +43,7 @@ from millpond.store.store import Store
 from millpond.store.undo import Undo
 from millpond.streaming.runner import Runner
 from millpond.streaming.sink_statement import IDENTITY
+from millpond.views.marks import MARKS
 from millpond.views.materialized_view import Views
 
 log = logging.getLogger("millpond")
@@ -94,6 +95,9 @@ class Restorer:
             if raw.kind == CHANGELOG:
                 self.store.changelogs.restore(raw)
                 continue
+            if raw.kind == MARKS:
+                self.views.marks.restore(raw)
+                continue
             if raw.kind in (IDENTITY, BUILDING):
                 continue
             entry = Saved.of(raw)
@@ -128,6 +132,7 @@ class Restorer:
         """Continues what fills the relations that are open."""
         if self.read_only:
             return
+        self.views.marks.begin()
         remove_unfinished(self.store.journal)
         self.dropped_tables.finish()
         self._end_unread()

@@ -187,6 +187,7 @@ class Runtime:
         self.evaluator.close()
         self.old_rows.end()
         self.compactor.end()
+        self.views.record_equal()
         self.store.close()
 
 

@@ -125,9 +125,11 @@ class Groups:
     @staticmethod
     def build(rows: pa.Table) -> Groups:
         codes, keys = _encode(rows)
-        numbers: dict[Key, int] = {}
-        number_of_code = [numbers.setdefault(k, len(numbers)) for k in keys]
-        groups = np.asarray(number_of_code, dtype=np.int64)[codes]
+        numbers: dict[Key, int] = dict(zip(keys, range(len(keys)), strict=True))
+        groups = codes
+        if len(numbers) < len(keys):
+            numbers = {}
+            groups = np.asarray([numbers.setdefault(k, len(numbers)) for k in keys], dtype=np.int64)[codes]
         counts = np.bincount(groups, minlength=len(numbers)).astype(np.int64)
         return Groups(numbers, np.argsort(groups, kind="stable"), counts, len(groups))
 

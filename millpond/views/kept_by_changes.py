@@ -54,6 +54,10 @@ class KeptByChanges:
         self._lookups: list[Lookup] = []
         self.loaded = False
         """Whether the state of the operators is that of the inputs."""
+        self.due = False
+        """Whether the state is set before the next change, or earlier by ``prepare``."""
+        self.restored = False
+        """Whether the next state is not set at once: the app starts."""
         self._fallbacks = self._wait = self._weighed = 0
         self.outgrown: str | None = None
         """Why the state was given up."""
@@ -72,6 +76,11 @@ class KeptByChanges:
                         place=plan.place,
                     ) from None
                 log.info('table "%s" is recomputed: only Spark evaluates a part of it', plan.target.name)
+
+    @property
+    def possible(self) -> bool:
+        """Returns whether operators can keep the view: all of it is evaluated in the process."""
+        return self._tree is not None
 
     @property
     def size(self) -> int:
@@ -116,13 +125,16 @@ class KeptByChanges:
         self, now: Tables, before: Mapping[str, Snapshot], touched: Mapping[str, Touched], own: Snapshot
     ) -> Changes | None:
         """Returns the changes of the view; None if its query must be evaluated."""
-        if self._tree is None or not self.loaded:
+        if self._tree is None or not (self.loaded or self.due):
             return None
-        self.loaded = False
         most = self._most(now, own)
         if self._changed(touched) > most:
             self.forget()
             return None
+        self.prepare(before, own)
+        if not self.loaded or self._tree is None:
+            return None
+        self.loaded = False
         try:
             with steps.step("read by operators") as noted:
                 round_ = Round(before, now, touched, most)
@@ -148,9 +160,18 @@ class KeptByChanges:
         """Forgets the state: inputs have changed that the operators did not see, or the table is not what they
         returned.
         """
-        self.loaded = False
+        self.loaded = self.due = False
         if self._tree is not None:
             self._tree.clear()
+
+    def prepare(self, before: Mapping[str, Snapshot], own: Snapshot) -> None:
+        """Sets the state that is due, from the inputs before a change and the rows of the view, which equal them."""
+        if not self.due:
+            return
+        self.due = False
+        if all(name.lower() in before for name in self._tables):
+            self._load(lambda name: before[name.lower()])
+            self.settle(own)
 
     def load(self, now: Tables, touched: Mapping[str, Touched], own: Snapshot, *, whole: bool) -> None:
         """Sets the state of the operators after a recomputation, unless the next one is likely as large, or operators
@@ -163,6 +184,12 @@ class KeptByChanges:
             return
         if not whole and self._changed(touched) > self._most(now, own):
             return
+        self.due, self.restored = self.restored, False
+        if not self.due:
+            self._load(now)
+
+    def _load(self, now: Tables) -> None:
+        assert self._tree is not None
         try:
             with steps.step("set the state of operators"), without_collection():
                 self._weighed = 0

@@ -2,7 +2,8 @@
 
 A view follows the commits of its inputs. A round reads all inputs as of one commit; a view that reads another view sees
 the result of that view in the same round. The rows of a view come from its inputs alone, so a restart needs no
-position: the first round runs every query again and applies the difference.
+position: the first round runs every query again and applies the difference. That of a view whose inputs are as they
+were when the app was closed is left out. The state of operators is set after the start.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from millpond import faults
 from millpond.changes import Changes
 from millpond.connectors.source import Source
 from millpond.engine.states import State, asked
-from millpond.errors import Closed, TimedOut, known
+from millpond.errors import Closed, Error, TimedOut, known
 from millpond.loading.followers import Followers, Mask
 from millpond.loading.side_inputs import SideInputs
 from millpond.plan.plans import ViewPlan
@@ -40,6 +41,7 @@ from millpond.tables.base import Snapshot
 from millpond.types import Column, Schema
 from millpond.views.in_commits import ViewsInCommits
 from millpond.views.live_view import Emit, LiveView
+from millpond.views.marks import Marks
 
 log = logging.getLogger("millpond")
 
@@ -65,6 +67,7 @@ class Views:
         self._open_source = open_source
         self._keep_copy = keep_copy
         self._views: dict[str, LiveView] = {}
+        self.marks = Marks(store, evaluator.version)
         self._in_commits = ViewsInCommits(store)
         store.dependents = self._in_commits
         self._before: dict[str, Snapshot] = {}
@@ -113,6 +116,9 @@ class Views:
                 self._views[plan.name] = view
                 self._follow()
                 faults.reach("view added")
+                view.by_changes.restored = restored
+                if restored and view.wanted and self.marks.cover(view):
+                    view.whole, view.by_changes.due = False, True
                 self._fill(view)
             faults.reach("view filled")
             if view.error is not None and not restored:
@@ -124,13 +130,15 @@ class Views:
             self._thread.start()
         if view.inputs.follows:
             self._followers.add(plan.name, view.inputs)
+        if view.by_changes.due:
+            self._news.set()
         return len(self._store.backend(plan.target.name))
 
     def _fill(self, view: LiveView) -> None:
         """Makes a view equal to its query: one that changes with its inputs now, others in a round."""
         if not view.plan.in_commit:
             self._round()
-        elif view.wanted:
+        elif view.wanted and view.whole:
             with self._store.writing:
                 self._step(view, self._store.snapshots(), {})
 
@@ -227,7 +235,8 @@ class Views:
         while True:
             with self._progress:
                 renewing = any(v.whole and v.error is None and v.wanted for v in self._later())
-                if (self._seen >= wanted and not renewing) or self._stopped:
+                preparing = any(v.by_changes.due for v in self)
+                if (self._seen >= wanted and not renewing and not preparing) or self._stopped:
                     break
                 if not self._progress.wait(min(0.5, max(0.0, deadline - time.monotonic()))) and (
                     time.monotonic() >= deadline
@@ -256,6 +265,40 @@ class Views:
             with self._turn:
                 if not self._stopped:
                     self._round()
+            self._prepare()
+
+    def _prepare(self) -> None:
+        """Sets the states of operators that are due, while no change waits for them."""
+        for view in self:
+            if view.by_changes.due:
+                with self._turn, self._store.writing if view.plan.in_commit else nullcontext():
+                    if not self._stopped:
+                        self._set_state(view)
+                with self._progress:
+                    self._progress.notify_all()
+
+    def _set_state(self, view: LiveView) -> None:
+        own, inputs = self._store.backend(view.plan.target.name).snapshot(), self._before
+        if view.plan.in_commit:
+            inputs = {name: self._store.backend(name).snapshot() for name in view.tables}
+        try:
+            view.by_changes.prepare(inputs, own)
+        except Error as error:
+            view.error, view.whole = error, True
+
+    def record_equal(self) -> None:
+        """Records which views are equal to their queries, for the next start. Nothing commits any more."""
+        if self._store.visibility.stopped is not None:
+            return
+        later = self._seen >= self._store.feed.commits
+        try:
+            self.marks.write(
+                v
+                for v in self
+                if v.wanted and v.error is None and not v.whole and (later or v.plan.in_commit)
+            )
+        except Error as error:
+            log.warning("the next start evaluates all views again: %s", self._mask(error.message))
 
     def _round(self) -> None:
         snapshots, touched, commits = self._store.news()

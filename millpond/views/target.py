@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,6 +17,8 @@ from millpond.views.operators.base import Recompute
 from millpond.views.rows import Delta, Row, rows_of, table_of
 
 _FEW = 64
+_SAMPLE = 10_000
+"""Rows by which columns are compared."""
 _ENOUGH = 0.1
 """The share of rows with different values at which a column finds a row well enough."""
 
@@ -44,6 +47,8 @@ class TargetRows:
         if self._columns is not None:
             return self._columns
         rows = own.scan()
+        if rows.num_rows > _SAMPLE:
+            rows = rows.take(pa.array(np.arange(0, rows.num_rows, rows.num_rows // _SAMPLE)))
         usable = [i for i, t in enumerate(self._types) if is_key(t)]
         counts = {i: pc.count_distinct(rows.column(self._names[i]), mode="all").as_py() for i in usable}
         best = sorted(usable, key=lambda i: -counts[i])

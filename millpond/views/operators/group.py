@@ -20,8 +20,8 @@ Load = Callable[[Any, int, Any, Any], None]
 
 
 class Group(Operator):
-    """``_groups`` has for each key the number of rows and the states of the aggregates; the state of a regrouped one is
-    its value.
+    """``_groups`` has for each key the number of rows and the states of the aggregates, as a list; the state of a
+    regrouped one is its value. A group that did not change since ``load`` is the tuple that the query returned.
     """
 
     def __init__(self, node: GroupNode, child: Operator, below: Operator | None, evaluator: Evaluator):
@@ -38,7 +38,8 @@ class Group(Operator):
                 self._kept.append((i, aggregate.argument, made))
         self._computed = Computed(node.outputs, (*node.key_types, *node.value_types), evaluator)
         self._regroup = None if node.regrouped is None else answer_of(evaluator, node.regrouped.query)
-        self._groups: dict[Row, list[Any]] = {}
+        self._groups: dict[Row, list[Any] | Row] = {}
+        self._loads = self._loaded()
         self._values = 0
         """How many values all groups have."""
         self._before: dict[Row, Row | None] = {}
@@ -61,30 +62,40 @@ class Group(Operator):
 
     def load(self, answer: Answered) -> None:
         node, width, start = self._group, self._group.keys, self._start
-        groups = self._groups = {} if width else {(): start()}
-        loaded = self._loaded()
-        for row in answer(node.load):
-            group = groups[row[:width]] = start()
-            group[0] = row[width]
-            for place, load, count, total, size in loaded:
-                if load is None:
-                    group[place] = row[count]
-                else:
-                    load(group[place], row[count], total and row[total], size and row[size])
+        self._groups, self._values = {} if width else {(): start()}, 0
+        self._groups.update({row[:width]: row[width:] for row in answer(node.load)})
         for i, aggregate in enumerate(node.aggregates):
             if aggregate is not None and aggregate.values is not None:
                 add = self._retraction(i).add
                 for row in answer(aggregate.values):
-                    add(self._groups[row[:width]][i + 1], row[width], row[width + 1])
+                    group = self._at(row[:width])
+                    assert group is not None
+                    add(group[i + 1], row[width], row[width + 1])
         kept = [(i + 1, kept) for i, _, kept in self._kept if kept.keeps_values]
-        self._values = sum(len(k.values(group[i])) for group in self._groups.values() for i, k in kept)
+        if kept:
+            groups = [group for key in list(self._groups) if (group := self._at(key)) is not None]
+            self._values = sum(len(k.values(group[i])) for group in groups for i, k in kept)
+
+    def _at(self, key: Row) -> list[Any] | None:
+        """Returns a group with the states of its aggregates; None if there is none."""
+        found = self._groups.get(key)
+        if found is None or isinstance(found, list):
+            return found
+        group = self._groups[key] = self._start()
+        group[0] = found[0]
+        for place, load, count, total, size in self._loads:
+            if load is None:
+                group[place] = found[count]
+            else:
+                load(group[place], found[count], total and found[total], size and found[size])
+        return group
 
     def _loaded(self) -> list[tuple[int, Load | None, int, int, int]]:
-        """Returns for each aggregate its place in a group, what sets its state, and where in a row of ``load`` its
-        count, its sum and the sum of its sizes are, 0 if they are not; or where its value is.
+        """Returns for each aggregate its place in a group, what sets its state, and where in a row of ``load``, behind
+        the keys, its count, its sum and the sum of its sizes are, 0 if they are not; or where its value is.
         """
         found: list[tuple[int, Load | None, int, int, int]] = []
-        at = self._group.keys + 1
+        at = 1
         for i, aggregate in enumerate(self._group.aggregates):
             if aggregate is None:
                 found.append((i + 1, None, at, 0, 0))
@@ -98,11 +109,11 @@ class Group(Operator):
 
     def changed(self, round_: Round) -> Delta:
         found = self._child.changes(round_)
-        width, groups, start = self._group.keys, self._groups, self._start
+        width, groups, at, start = self._group.keys, self._groups, self._at, self._start
         touched: dict[Row, Row | None] = {}
         for row, weight in found:
             key = row[:width]
-            group = groups.get(key)
+            group = at(key)
             if key not in touched:
                 touched[key] = None if group is None else self._read(key, group)
                 if group is None:
@@ -126,7 +137,8 @@ class Group(Operator):
             self._compute_again(round_, touched)
         delta: Delta = []
         for key, old in touched.items():
-            group = groups[key]
+            group = at(key)
+            assert group is not None
             if group[0] < 0:
                 raise Recompute("a group has lost more rows than it had")
             new = self._read(key, group)
@@ -146,7 +158,7 @@ class Group(Operator):
             if old and key in self._before:
                 row = self._before[key]
             else:
-                group = self._groups.get(key)
+                group = self._at(key)
                 row = None if group is None else self._read(key, group)
             if row is not None:
                 found.append((row, 1))
@@ -169,8 +181,8 @@ class Group(Operator):
         key_of = picker(regrouped.keys)
         for row, _ in below.changes(round_):
             key = key_of(row)
-            if key not in touched and key in self._groups:
-                touched[key] = self._read(key, self._groups[key])
+            if key not in touched and (group := self._at(key)) is not None:
+                touched[key] = self._read(key, group)
 
     def _compute_again(self, round_: Round, touched: Collection[Row]) -> None:
         """Computes the values that cannot be taken back from the rows of the touched groups."""
@@ -183,7 +195,7 @@ class Group(Operator):
         found = answer({IN: table_of(rows, names, types)})
         found = found.cast(regrouped.query.schema.arrow())
         for row in rows_of(found, found.column_names):
-            group = self._groups.get(row[:width])
+            group = self._at(row[:width])
             if group is None:
                 raise Recompute("a group has rows that did not come")
             for i, value in zip(self._again, row[width:], strict=True):

@@ -1,0 +1,117 @@
+"""Views at the start of an app: those that nothing has changed since it was closed are not evaluated again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from millpond import App
+from millpond.testing.crash import crash
+from millpond.views.live_view import LiveView
+from millpond.views.marks import MARKS
+from tests.random_views import TABLES, Views, bag, change
+
+SQL = """
+CREATE TABLE a (id INT PRIMARY KEY, g STRING, n INT);
+CREATE TABLE totals AS SELECT g, SUM(n) AS s FROM a GROUP BY g;
+CREATE TABLE few AS SELECT g, s FROM totals WHERE s < 10;
+CREATE TABLE same AS SELECT g, COUNT(*) AS c FROM a GROUP BY g WITH ('consistency' = 'commit');
+"""
+
+
+def views(app: App) -> dict[str, LiveView]:
+    return {view.plan.target.name: view for view in app._runtime.views}
+
+
+def rounds(app: App) -> list[int]:
+    return [view.rounds for view in app._runtime.views]
+
+
+def check(app: App) -> None:
+    app.drain()
+    assert bag(app, "SELECT * FROM totals") == bag(app, "SELECT g, SUM(n) AS s FROM a GROUP BY g")
+    assert bag(app, "SELECT * FROM few") == bag(app, "SELECT g, s FROM totals WHERE s < 10")
+    assert bag(app, "SELECT * FROM same") == bag(app, "SELECT g, COUNT(*) AS c FROM a GROUP BY g")
+
+
+def test_views_that_nothing_has_changed_are_not_evaluated(tmp_path: Path) -> None:
+    with App(SQL, state=tmp_path, _direct=True) as app:
+        app.sql("INSERT INTO a VALUES (1, 'x', 1), (2, 'y', 2)")
+        check(app)
+    for n in range(3, 6):
+        with App(SQL, state=tmp_path, _direct=True) as app:
+            assert rounds(app) == [0, 0, 0]
+            assert not [e for e in app._runtime.journal.entries() if e.kind == MARKS]
+            check(app)
+            app.sql(f"INSERT INTO a VALUES ({n}, 'x', {n})")
+            check(app)
+            assert [v.by_changes.rounds for v in app._runtime.views] == [1, 1, 1]
+
+
+def test_after_a_kill_all_are_evaluated(tmp_path: Path) -> None:
+    with App(SQL, state=tmp_path, _direct=True) as app:
+        app.sql("INSERT INTO a VALUES (1, 'x', 1), (2, 'y', 2)")
+        app.drain()
+    for n in (3, 4):
+        app = App(SQL, state=tmp_path, _direct=True)
+        app.sql(f"INSERT INTO a VALUES ({n}, 'x', {n})")
+        crash(app)
+        with App(SQL, state=tmp_path, _direct=True) as app:
+            assert rounds(app) == [1, 1, 1]
+            check(app)
+
+
+def test_what_may_have_changed_is_evaluated(tmp_path: Path) -> None:
+    sql = SQL + (
+        "CREATE TABLE lost (id INT PRIMARY KEY, n INT) WITH ('durability' = 'none');"
+        "CREATE TABLE held AS SELECT COUNT(*) AS c FROM a;"
+        "CREATE TABLE over AS SELECT COUNT(*) AS c FROM lost;"
+    )
+    with App(sql, state=tmp_path, _direct=True) as app:
+        app.sql("INSERT INTO a VALUES (1, 'x', 1)")
+        app.sql("INSERT INTO lost VALUES (1, 1)")
+        app.drain()
+        app.sql("PAUSE QUERY held")
+        app.sql("INSERT INTO a VALUES (2, 'x', 1)")
+        app.drain()
+    with App(sql, state=tmp_path, _direct=True) as app:
+        assert {name: view.rounds for name, view in views(app).items()} == {
+            **{"totals": 0, "few": 0, "same": 0},
+            **{"held": 0, "over": 1},
+        }
+        assert app.sql("SELECT c FROM over").rows() == [{"c": 0}]
+        app.sql("RESUME QUERY held")
+        app.drain()
+        assert app.sql("SELECT c FROM held").rows() == [{"c": 2}]
+        check(app)
+
+
+def follow(seed: int, folder: Path, starts: int) -> None:
+    """Ends an app in order or as a kill would, again and again, and compares random views with their queries."""
+    random = Random(seed)
+    queries = [Views(random).query() for _ in range(5)]
+    sql = TABLES + ";".join(f"CREATE TABLE v{i} AS {query}" for i, query in enumerate(queries))
+    for start in range(starts):
+        app = App(sql, state=folder, _direct=True)
+        for _ in range(3):
+            app.drain()
+            for i, query in enumerate(queries):
+                assert bag(app, f"SELECT * FROM v{i}") == bag(app, query), (seed, start, query)
+            change(app, random)
+        if random.random() < 0.5:
+            app.drain()
+        crash(app) if random.random() < 0.3 else app.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_random_views_after_starts(seed: int, tmp_path: Path) -> None:
+    follow(seed, tmp_path, starts=4)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", range(100, 130))
+def test_many_random_views_after_starts(seed: int, tmp_path: Path) -> None:
+    follow(seed, tmp_path, starts=10)
