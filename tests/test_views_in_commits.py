@@ -447,3 +447,55 @@ def test_two_rows_of_a_subquery_are_refused_though_nobody_reads_them() -> None:
                 app.sql(change)
         app.sql("INSERT INTO a VALUES (1, 1)")
         assert app.sql("SELECT * FROM v").rows() == [{"id": 1}]
+
+
+def test_a_refused_commit_leaves_the_state_of_the_views_that_it_reached(tmp_path: Path) -> None:
+    with App(SQL, state=tmp_path, _direct=True) as app:
+        views = {view.plan.target.name: view for view in app._runtime.views}
+        app.sql("UPDATE a SET n = n + 1")
+        for n in range(3):
+            before = {name: view.by_changes.rounds for name, view in views.items()}
+            with pytest.raises(QueryFailed):
+                app.sql(f"INSERT INTO a VALUES ({n + 10}, 'z', 0)")
+            assert views["totals"].by_changes.loaded
+            check(app)
+            app.sql(f"INSERT INTO a VALUES ({n + 20}, 'z', {n + 1})")
+            check(app)
+            after = {name: view.by_changes.rounds for name, view in views.items()}
+            assert after["totals"] == before["totals"] + 2
+            assert after["shares"] == before["shares"] + 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_operators_take_refused_changes_back(seed: int) -> None:
+    """A change that is only tried leaves random views equal to their queries, and their operators at work."""
+    random = Random(seed)
+    with App(TABLES) as app:
+        queries: list[str] = []
+        while len(queries) < 5:
+            query = Views(random).query()
+            try:
+                app.sql(f"CREATE TABLE v{len(queries)} AS {query} {IN_COMMIT}")
+            except SqlError:
+                continue
+            queries.append(query)
+
+        def reached(name: str) -> None:
+            if name == "commit: views found":
+                raise MemoryError
+
+        for step in range(12):
+            if random.random() < 0.5:
+                faults.on_reach(reached)
+                try:
+                    change(app, random)
+                except (MemoryError, Error):
+                    pass
+                finally:
+                    faults.on_reach(None)
+            change(app, random)
+            for i, query in enumerate(queries):
+                assert bag(app, f"SELECT * FROM v{i}") == bag(app, query), (seed, step, query)
+        kept = [view.by_changes for view in app._runtime.views]
+        assert sum(k.rounds for k in kept) > 12

@@ -21,6 +21,9 @@ class Dependents(Protocol):
     def forget(self) -> None:
         """Records that the last changes were not committed."""
 
+    def settled(self) -> None:
+        """Records that the last changes were committed."""
+
 
 class NoDependents:
     """Is in the place of views until there are some."""
@@ -32,6 +35,9 @@ class NoDependents:
         return {}
 
     def forget(self) -> None:
+        return None
+
+    def settled(self) -> None:
         return None
 
 
@@ -55,5 +61,5 @@ class Together:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._asked and not self.settled:
-            self._dependents.forget()
+        if self._asked:
+            (self._dependents.settled if self.settled else self._dependents.forget)()

@@ -22,6 +22,9 @@ class KnownChanges(Touched):
     """Contains the changes of a table that is shown as it will be."""
 
     def between(self, before: Snapshot, now: Snapshot) -> tuple[pa.Table, pa.Table] | None:
+        if isinstance(before, Later):  # the change is taken back
+            gone, came = before.difference
+            return came, gone
         return now.difference if isinstance(now, Later) else super().between(before, now)
 
 
@@ -53,6 +56,7 @@ class ViewsInCommits:
         self._views: tuple[LiveView, ...] = ()
         self._inputs: frozenset[str] = frozenset()
         self._changed: list[tuple[LiveView, bool, int]] = []
+        self._round: Round | None = None
 
     def follow(self, views: Iterable[LiveView]) -> None:
         """Sets the views that change with their inputs; one that others read comes before them."""
@@ -66,7 +70,7 @@ class ViewsInCommits:
     def changes(self, changes: Mapping[str, Changes]) -> dict[str, Changes]:
         """Returns the changes of the views, by the names of their tables in lower case. Raises what a view raises."""
         self._changed = []
-        round_ = Round(self._store, self._inputs)
+        round_ = self._round = Round(self._store, self._inputs)
         found: dict[str, Changes] = {}
         for name, change in changes.items():
             if name.lower() in self._inputs:
@@ -105,9 +109,17 @@ class ViewsInCommits:
         return change
 
     def forget(self) -> None:
-        """Records that the last changes were not committed: operators begin again with what is there."""
+        """Records that the last changes were not committed: operators take them back."""
+        round_ = self._round
         for view, whole, rows in self._changed:
-            view.by_changes.forget()
+            if whole or round_ is None:
+                view.by_changes.forget()
+            else:
+                view.by_changes.take_back(round_.now, round_.before, round_.touched)
             view.whole = whole
             view.rows -= rows
-        self._changed = []
+        self._changed, self._round = [], None
+
+    def settled(self) -> None:
+        """Records that the last changes were committed."""
+        self._changed, self._round = [], None

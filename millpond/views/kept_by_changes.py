@@ -32,6 +32,8 @@ _ROW = 8.0
 _QUERY, _INPUT, _OUTPUT = 10_000.0, 0.03, 1.0
 """Microseconds of a recomputation: at least, for each row of the inputs, and for each row that is compared."""
 
+_UNDONE = 100_000
+"""Rows that operators read to take a change back, at most."""
 _TRIES = 5
 _MOST_LEFT_OUT = 255
 """Rounds after which operators are tried again, at the latest."""
@@ -163,6 +165,24 @@ class KeptByChanges:
         self.loaded = self.due = False
         if self._tree is not None:
             self._tree.clear()
+
+    def take_back(self, now: Tables, before: Mapping[str, Snapshot], touched: Mapping[str, Touched]) -> None:
+        """Undoes ``changes``, which were not committed: the operators see the opposite change. If they have not
+        followed, or cannot, their state is set again before the next change.
+        """
+        if self._tree is None:
+            return
+        was, self.loaded = self.loaded, False
+        try:
+            if was:
+                after = {name.lower(): now(name) for name in self._tables}
+                self._tree.changes(Round(after, lambda name: before[name.lower()], touched, _UNDONE))
+                self.loaded = True
+        except Exception as reason:
+            log.debug('the state of table "%s" is set again: %r', self._plan.target.name, reason)
+        if not self.loaded:
+            self.forget()
+            self.due = True
 
     def prepare(self, before: Mapping[str, Snapshot], own: Snapshot) -> None:
         """Sets the state that is due, from the inputs before a change and the rows of the view, which equal them."""
