@@ -1,13 +1,16 @@
 """Random edits of an app that has rows: statements and columns are added, changed, renamed and dropped, options change,
 kills come in between. After each edit every table is what a fresh run over the kept rows gives, or the edit was refused
-and nothing has changed.
+and nothing has changed. With a topic of Kafka the app also writes numbers into it, which goes on through all of this:
+each number is there once.
 
 This file is also the program that is killed.
 """
 
 from __future__ import annotations
 
+import json
 import random
+import signal
 import sys
 from collections import Counter
 from copy import deepcopy
@@ -19,6 +22,8 @@ import pytest
 from millpond import App
 from millpond.errors import Error
 from millpond.testing.faults import Injected, failing, killing
+from tests.servers import Kafka, Servers
+from tests.test_kafka import new_topic, uri
 from tests.test_kill import running
 
 POINTS = (
@@ -27,6 +32,14 @@ POINTS = (
     "upgrade: finished",
     "relation opened",
     "statement declared",
+)
+SINK_POINTS = (
+    "sink opened",
+    "sink: begun",
+    "sink: produced",
+    "sink: positioned",
+    "sink: written",
+    "journal: committed",
 )
 
 
@@ -79,9 +92,19 @@ class Made:
 @dataclass
 class File:
     statements: list[Made] = field(default_factory=list)
+    topic: str | None = None
+    style: int = 0
 
     def text(self, *, queries: bool = True) -> str:
-        return "\n".join(s.text() for s in self.statements if queries or s.kind != "insert")
+        text = "\n".join(s.text() for s in self.statements if queries or s.kind != "insert")
+        if self.topic is None or not queries:
+            return text
+        options = ("", " WITH ('retention' = '9d')", " WITH ('batch.max.rows' = 2)")[self.style % 3]
+        alias = ("", f" AS x{self.style}")[self.style % 2]
+        return f"""CREATE STREAM numbers (n BIGINT){options};
+{text}
+INSERT INTO {self.topic} SELECT n FROM numbers{alias}
+  WITH ('delivery' = 'exactly-once', 'query.name' = 'out');"""
 
     def named(self, *kinds: str) -> list[Made]:
         return [s for s in self.statements if s.kind in kinds]
@@ -190,6 +213,7 @@ class Editor:
             self.random.choice(known.columns).name = self.random.choice("ghij")
 
     def rewrite(self, file: File) -> None:
+        file.style += 1
         self.random.choice(file.statements).style += 1
 
     def alter(self, file: File) -> None:
@@ -233,16 +257,28 @@ def rows_of(app: App, name: str) -> Counter[str]:
 class World:
     """Runs the app, knows what was sent, and compares."""
 
-    def __init__(self, folder: Path, seed: int):
+    def __init__(self, folder: Path, seed: int, topic: tuple[Kafka, str] | None = None):
         self.editor = Editor(seed)
+        self.topic, self.numbers = topic, 0
         self.state = folder / "state"
         self.folder = folder
         self.file = self.editor.first()
+        self.file.topic = None if topic is None else uri(*topic)
         self.sent: dict[str, list[dict[str, int]]] = {}
         self.outcomes: Counter[str] = Counter()
         with opened(self.file.text(), self.state) as app:
             self.write(app)
-            self.before = content(app)
+            self.settle(app)
+
+    def settle(self, app: App) -> None:
+        """Notes the rows of the tables, and that each number is in the topic once; sends others, which wait there."""
+        self.before = content(app)
+        if self.topic is not None:
+            kafka, name = self.topic
+            found = sorted(json.loads(value or b"")["n"] for _, value in kafka.consume(name))
+            assert found == list(range(self.numbers))
+            app.send("numbers", [{"n": self.numbers + i} for i in range(5)])
+            self.numbers += 5
 
     def write(self, app: App) -> None:
         chance = self.editor.random
@@ -268,7 +304,7 @@ class World:
             with opened(self.file.text(), self.state) as app:
                 assert content(app) == self.before, f"{error}\n{self.file.text()}\n--- became\n{new.text()}"
                 self.write(app)
-                self.before = content(app)
+                self.settle(app)
             self.outcomes["refused"] += 1
             return
         with app:
@@ -277,7 +313,7 @@ class World:
             self.sent = {k: v for k, v in self.sent.items() if k in {s.name for s in new.named("stream")}}
             self.file = new
             self.write(app)
-            self.before = content(app)
+            self.settle(app)
             self.check(new, self.before, app, old=False)
         self.outcomes["done"] += 1
 
@@ -288,6 +324,7 @@ class World:
             path.write_text(new.text())
             with running(sys.executable, "-m", __name__, str(path), str(self.state), point) as process:
                 process.communicate(timeout=200)
+            self.outcomes["killed"] += process.returncode == -signal.SIGKILL
         else:
             try:
                 with failing(point):
@@ -321,13 +358,24 @@ class World:
             assert found[name] == wanted[name], f"{name}\n{about}"
 
 
-def run(folder: Path, seed: int, edits: int, *, kills: float, really: float) -> Counter[str]:
-    world = World(folder, seed)
+def run(
+    folder: Path,
+    seed: int,
+    edits: int,
+    *,
+    kills: float,
+    really: float,
+    topic: tuple[Kafka, str] | None = None,
+) -> Counter[str]:
+    world = World(folder, seed, topic)
     chance = random.Random(seed + 1)
     for number in range(edits):
         kill = chance.choice(POINTS) if chance.random() < kills else None
+        killed = chance.random() < really
+        if topic is not None and kill is not None and killed and chance.random() < 0.6:
+            kill = chance.choice(SINK_POINTS)
         try:
-            world.step(kill, really=chance.random() < really)
+            world.step(kill, really=killed)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}, edit {number}: {error}") from None
     return world.outcomes
@@ -338,6 +386,27 @@ def test_random_edits(tmp_path: Path) -> None:
     assert outcomes["done"] > 3
 
 
+def test_edits_beside_a_sink(tmp_path: Path, servers: Servers) -> None:
+    kafka = servers.kafka
+    world = World(tmp_path, 3, (kafka, new_topic(kafka, 2)))
+    world.step(None, really=False)
+    world.step("sink: positioned", really=True)
+    assert world.outcomes["killed"] == 1
+    world.step("upgrade: committed", really=False)
+
+
+@pytest.mark.chaos
+def test_200_random_edits_beside_a_sink(tmp_path: Path, servers: Servers) -> None:
+    kafka = servers.kafka
+    total = Counter[str]()
+    for seed in range(10, 14):
+        total += run(
+            tmp_path / str(seed), seed, 50, kills=0.4, really=0.5, topic=(kafka, new_topic(kafka, 2))
+        )
+    print(f"200 edits: {dict(total)}")
+    assert total["done"] > 60 and total["refused"] > 20 and total["killed"] > 10
+
+
 @pytest.mark.chaos
 def test_200_random_edits(tmp_path: Path) -> None:
     total = sum((run(tmp_path / str(seed), seed, 50, kills=0.4, really=0.3) for seed in range(4)), Counter())
@@ -346,8 +415,8 @@ def test_200_random_edits(tmp_path: Path) -> None:
 
 
 def work(path: str, state: str, point: str) -> None:
-    with killing(point):
-        opened(Path(path).read_text(), Path(state), upgrade=True).close()
+    with killing(point), opened(Path(path).read_text(), Path(state), upgrade=True) as app:
+        app.drain()
 
 
 if __name__ == "__main__":
