@@ -16,6 +16,9 @@ from millpond.connectors.databases.source import SqlSource
 from millpond.connectors.stream.source import StreamSource, stream_uri
 from millpond.engine.batch import Batch
 from millpond.engine.carrier import Sessions
+from millpond.engine.courtesy import Courtesy
+from millpond.engine.loop import StreamLoop
+from millpond.engine.pipeline import Pipeline
 
 SQL = """
 CREATE STREAM s (id INT);
@@ -114,3 +117,41 @@ def test_offsets_of_a_database_are_in_order() -> None:
     # One row at the value has gone and another has come: that one is to be read.
     assert not reached(None, at(0, 50, "a", "b", "c"), at(0, 50, "a", "d"))
     assert reached(None, first, at(0, None)) and not reached(None, at(0, None), first)
+
+
+def test_a_statement_for_which_others_come_first_rests_while_they_work() -> None:
+    batches = [0]
+    courtesy = Courtesy(lambda: batches[0])
+    assert courtesy.rest(2.0) == 0
+    batches[0] += 1
+    assert 1 <= courtesy.rest(2.0) <= 2
+    assert courtesy.rest(2.0) == 0
+
+
+def test_a_table_that_is_built_gives_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[float] = []
+
+    def rest(self: Courtesy, seconds: float) -> float:
+        rests.append(seconds)
+        return 0.01
+
+    monkeypatch.setattr(Courtesy, "rest", rest)
+    one_range = StreamLoop._one_range
+
+    def slow(self: StreamLoop, pipeline: Pipeline, *args: Any) -> None:
+        until = time.monotonic() + 30
+        while pipeline.courtesy is None and time.monotonic() < until:
+            time.sleep(0.001)
+        one_range(self, pipeline, *args)
+
+    monkeypatch.setattr(StreamLoop, "_one_range", slow)
+    sql = "CREATE STREAM s (id INT) WITH ('batch.max.rows' = 10); CREATE TABLE t AS SELECT id FROM s;"
+    with App(sql, state=tmp_path, engine="process") as app:
+        app.send("s", [{"id": i} for i in range(100)])
+        app.drain(30)
+        app.sql("CREATE OR REPLACE TABLE t AS SELECT id + 1 AS id FROM s")
+        assert rests
+        app.send("s", [{"id": 100}])
+        app.drain(30)
+        assert sorted(r["id"] for r in app.sql("SELECT id FROM t").rows()) == list(range(1, 102))
+        assert all(p.courtesy is None for p in runtime_of(app).runner)

@@ -388,8 +388,7 @@ def test_random_edits(tmp_path: Path) -> None:
 
 def test_edits_beside_a_sink(tmp_path: Path, servers: Servers) -> None:
     kafka = servers.kafka
-    world = World(tmp_path, 3, (kafka, new_topic(kafka, 2)))
-    world.step(None, really=False)
+    world = World(tmp_path, 20, (kafka, new_topic(kafka, 2)))
     world.step("sink: positioned", really=True)
     assert world.outcomes["killed"] == 1
     world.step("upgrade: committed", really=False)

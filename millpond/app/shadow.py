@@ -27,6 +27,7 @@ from millpond.app.schema_drift import SchemaDrift
 from millpond.app.stopping import stopped
 from millpond.app.table_handles import TableHandles
 from millpond.changes import Offset
+from millpond.engine.courtesy import Courtesy
 from millpond.errors import Conflict, Error, InUse, TimedOut
 from millpond.journal.catalog import Entry
 from millpond.journal.journal import Journal
@@ -167,10 +168,15 @@ class Shadows:
         done = not any(w.plan.query == shadow.query for w in self.runner.starter)
         for pipeline in [p for p in self.runner if p.plan.query == shadow.query]:
             pipeline.check()
+            if pipeline.courtesy is None:
+                pipeline.courtesy = Courtesy(partial(self._batches_of_others, shadow))
             if pipeline.name not in ends:
                 ends[pipeline.name] = pipeline.source.latest(None)
             done = done and pipeline.reached(ends[pipeline.name])
         return done
+
+    def _batches_of_others(self, shadow: Shadow) -> int:
+        return sum(p.batches for p in self.runner if p.plan.query != shadow.query)
 
     def _check_same(self, shadow: Shadow) -> None:
         if self.catalog.find(shadow.before.name) is not shadow.before:
@@ -246,6 +252,7 @@ class Shadows:
         ends = {p.plan.batch.stream.relation.name: p.offset for p in before}
         for pipeline in [p for p in self.runner if p.plan.query == shadow.query]:
             end = ends.get(pipeline.plan.batch.stream.relation.name)
+            pipeline.courtesy = None
             while end is not None and not pipeline.reached(end):
                 self.runner.pull(shadow.query)
                 pipeline.check()

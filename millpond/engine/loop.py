@@ -292,7 +292,9 @@ class StreamLoop(Stream):
         while True:
             while (at := self._still_behind()) is not None:
                 for pipeline in [p for p in list(self._behind) if p.active]:
+                    began = time.monotonic()
                     self._one_range(pipeline, at)
+                    self._rest(pipeline, time.monotonic() - began)
             self._forget_last()
             self._late_carrier.close()
             with self._lock:
@@ -300,6 +302,18 @@ class StreamLoop(Stream):
                     self._follower = None
                     break
         self.wake()
+
+    def _rest(self, pipeline: Pipeline, seconds: float) -> None:
+        """Rests after work for a statement for which others come first, unless one of those is behind here too."""
+        courtesy = pipeline.courtesy
+        if courtesy is None or any(p.courtesy is None for p in self._behind):
+            return
+        end = time.monotonic() + courtesy.rest(seconds)
+        with self._lock:
+            while (left := end - time.monotonic()) > 0 and pipeline.courtesy is courtesy:
+                if self._closed or not pipeline.active or pipeline not in self._members:
+                    return
+                self._lock.wait(min(left, _LOOK))
 
     def _still_behind(self) -> Offset | None:
         """Waits until a statement that is behind can be moved; returns to where. None if there is none."""

@@ -15,6 +15,7 @@ from millpond.changes import Changes, Offset, Position
 from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.engine.batch import Batch
+from millpond.engine.courtesy import Courtesy
 from millpond.engine.failures import explain
 from millpond.engine.jobs import working_for
 from millpond.engine.messages import Drifted
@@ -101,6 +102,8 @@ class Pipeline:
         self.error: Error | None = None
         self.retry_at = 0.0
         self._waiting_failed = False
+        self.courtesy: Courtesy | None = None
+        """If others come first while it catches up."""
         self.rows_out = 0
         self.retried = 0
         """Rows that were emitted after they had waited."""
