@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,12 +27,18 @@ def _needs_spark(case: Case, mode: Mode) -> bool:
     return mode == "spark" or (case.has_stream and mode == "restart")
 
 
+def _in_every_run(case: Case, mode: Mode) -> bool:
+    """Returns whether the case is in ``make test``: a third of those that need Spark; ``make test-spark`` has all."""
+    return not _needs_spark(case, mode) or zlib.crc32(f"{case.name} {mode}".encode()) % 3 == 0
+
+
 def _all() -> Iterator[object]:
     for path in FILES:
         for case in read_cases(path):
             for mode in modes_of(case):
                 marks = [pytest.mark.spark] if _needs_spark(case, mode) else []
                 marks += [pytest.mark.slow] if mode == "restart" else []
+                marks += [] if _in_every_run(case, mode) else [pytest.mark.chaos]
                 yield pytest.param(case, mode, id=f"{path.stem}-{case.name}-{mode}", marks=marks)
 
 
