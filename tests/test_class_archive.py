@@ -197,7 +197,7 @@ def start(log: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 def test_it_is_made_after_a_start_and_used_by_the_next_one_unless_it_is_broken(
     own_cache: Path, tmp_path: Path
 ) -> None:

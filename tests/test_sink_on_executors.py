@@ -393,8 +393,9 @@ with App(open(sys.argv[1]).read(), state=sys.argv[2]) as app:
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_across_kills(kafka: Kafka, tmp_path: Path) -> None:
-    chance, kills, share = random.Random(5), 3, 15_000
+@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.chaos)])
+def test_nothing_is_lost_across_kills(kafka: Kafka, tmp_path: Path, kills: int) -> None:
+    chance, share = random.Random(5), 15_000
     source, target = new_topic(kafka, 2), new_topic(kafka, 3)
     (tmp_path / "app.sql").write_text(f"""
         CREATE STREAM s (id BIGINT, k STRING) WITH ('connector' = '{uri(kafka, source)}');

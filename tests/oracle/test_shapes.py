@@ -30,11 +30,11 @@ def oracle(spark: SparkSession) -> Iterator[Oracle]:
 @pytest.mark.parametrize(
     ("seed", "path", "count"),
     [
-        ("short", "index", 100),
-        ("short", "duckdb", 40),
-        ("short", "spark", 10),
-        ("short", "view", 10),
-        ("short", "stream", 10),
+        ("short", "index", 60),
+        ("short", "duckdb", 24),
+        ("short", "spark", 6),
+        ("short", "view", 6),
+        ("short", "stream", 6),
     ],
 )
 def test_some_shapes(oracle: Oracle, seed: str, path: str, count: int) -> None:
