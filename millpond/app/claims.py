@@ -55,6 +55,8 @@ def claim(statement: st.Statement, unclaimed: Mapping[str, Saved], check: Check)
         return Claim(entry)
     if _means_the_same(statement, entry, check):
         return Claim(entry, anew=True)
+    if replaces:
+        return None
     raise StateForeign(
         f'"{statement.name}" was declared differently when the state directory was created',
         hint=f"drop it first (DROP {entry.kind.upper()} {print_name(entry.name)}), or name another state directory",
@@ -66,7 +68,8 @@ def _renamed(statement: st.Statement, unclaimed: Mapping[str, Saved]) -> Claim |
     """Returns the table that this statement created, if it has got another name since."""
     for entry in unclaimed.values():
         if isinstance(entry, SavedRelation) and isinstance(statement, st.CreateTable) and entry.first_name:
-            if entry.first_name.lower() == statement.name.lower() and entry.identity == identity(statement):
+            known = (entry.identity, *entry.replaced)
+            if entry.first_name.lower() == statement.name.lower() and identity(statement) in known:
                 return Claim(entry)
     return None
 

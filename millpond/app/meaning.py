@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from millpond.sql.checked import CheckedCreate, CheckedQuery, CheckedRunnable, CheckedStream, CheckedTableAs
+from millpond.sql.meaning import meaning
 from millpond.store.catalog import table_options, without_secrets
 
 
@@ -22,7 +23,8 @@ def _meaning(checked: CheckedCreate) -> tuple[Any, ...]:
     if isinstance(checked, CheckedStream | CheckedQuery):
         found += (dict(checked.source_options),)
     if isinstance(checked, CheckedQuery):
-        found += (checked.resolved.expression, checked.resolved.schema)
+        # An input is in the same catalog for both, and what the statement says of it is in its options.
+        found += (meaning(checked.resolved, lambda _: {}), checked.resolved.schema)
     if isinstance(checked, CheckedRunnable):
         emit = getattr(getattr(checked.statement, "query", None), "emit", None)
         errors = getattr(checked.statement, "errors_into", None)

@@ -52,7 +52,7 @@ def settled(entry: SavedRelation, **values: Any) -> SavedRelation:
     return dataclasses.replace(entry, pending=None, pending_by=(), **values)
 
 
-def refuse_pending(entry: SavedRelation, s: st.AlterTable, change: ColumnChange | None = None) -> None:
+def refuse_pending(entry: SavedRelation, s: st.Statement, change: ColumnChange | None = None) -> None:
     """Raises an error if another change of the table is pending."""
     pending = entry.pending
     if pending is not None and (change is None or dump_change(change) != dump_change(pending)):

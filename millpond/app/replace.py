@@ -20,7 +20,8 @@ from millpond.app.handlers import NOTHING
 from millpond.app.launch import Launcher
 from millpond.app.lifetime import Lifetime
 from millpond.app.meaning import means_the_same
-from millpond.app.replaced_columns import changed_options, changes_of, column_changes
+from millpond.app.pending_changes import refuse_pending
+from millpond.app.replaced_columns import as_spelled, changed_options, changes_of, column_changes
 from millpond.app.replacement_ways import Kind, Way
 from millpond.app.shadow import Shadows
 from millpond.app.stopping import stopped
@@ -129,7 +130,7 @@ class Replacements:
         entry = self._entry(before, checked.statement)
         old = self.users.checked(entry, self.catalog)
         if isinstance(checked, CheckedTable) and isinstance(old, CheckedTable):
-            return self._way_of_table(checked, before)
+            return self._way_of_table(checked, before, entry)
         if entry.identity == identity(checked.statement):
             return Way("kept")
         if isinstance(old, CheckedCreate) and means_the_same(old, checked):
@@ -140,7 +141,8 @@ class Replacements:
             return self._way_of_stream(checked, old, before)
         return self._way_of_query(checked, old, before)
 
-    def _way_of_table(self, checked: CheckedTable, before: Relation) -> Way:
+    def _way_of_table(self, checked: CheckedTable, before: Relation, entry: SavedRelation) -> Way:
+        refuse_pending(entry, checked.statement)
         columns = column_changes(before, checked.relation, checked.statement)
         options = changed_options(self.store.options[before.name.lower()], checked.table_options)
         if columns and options:
@@ -297,7 +299,7 @@ class Replacements:
                 dict(way.options), dataclasses.replace(entry, **text), before, writers, ()
             )
             return
-        after = dataclasses.replace(before, schema=checked.relation.schema)
+        after = dataclasses.replace(before, schema=as_spelled(checked.relation.schema, before.schema))
         changes = changes_of(list(way.columns), before, after, s, self.alters.evaluator)
         altered = dataclasses.replace(entry, schema=after.schema, **text)
         self.alters.change_columns(changes, (entry, altered), (before, after), s.place)

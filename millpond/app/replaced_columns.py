@@ -15,7 +15,7 @@ from millpond.sql.catalog import Relation
 from millpond.sql.printer import print_name
 from millpond.sql.typing.widening import widens
 from millpond.store.catalog import without_secrets
-from millpond.types import type_name
+from millpond.types import Schema, type_name
 
 
 def column_changes(before: Relation, after: Relation, s: st.CreateTable) -> list[str]:
@@ -62,6 +62,14 @@ def column_changes(before: Relation, after: Relation, s: st.CreateTable) -> list
                 f'NOT NULL of column "{known.name}" of table "{table}" cannot change', place=s.place
             )
     return changed
+
+
+def as_spelled(wanted: Schema, known: Schema) -> Schema:
+    """Returns the wanted columns with the names of those that exist as they are spelled there."""
+    columns = (
+        replace(c, name=there.name) if (there := known.find(c.name)) is not None else c for c in wanted
+    )
+    return Schema(tuple(columns), known.key)
 
 
 def changes_of(

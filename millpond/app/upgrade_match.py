@@ -83,7 +83,7 @@ def _entry(statement: st.Statement, left: Mapping[str, Saved], renamed: set[str]
         if (
             isinstance(entry, SavedRelation)
             and (entry.first_name or "").lower() == name
-            and entry.identity == key
+            and key in (entry.identity, *entry.replaced)
         ):
             return entry
     kinds = ("index",) if isinstance(statement, st.CreateIndex) else _RELATIONS
