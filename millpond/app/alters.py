@@ -109,6 +109,12 @@ class Alters:
         elif isinstance(s.action, st.RenameTable):
             refuse_pending(entry, s)
             self.users.refuse_any(users, before, s.place)
+            if before.name in self.store.logged:
+                raise NotSupported(
+                    f'table "{before.name}" cannot get another name: it follows the log of its database',
+                    hint="drop it, and create it with the other name and the same 'table'",
+                    place=s.place,
+                )
             self._rename(entry, before, after, done)
         else:
             self._change(s, entry, before, after, users, done)

@@ -17,6 +17,7 @@ from millpond.app.text_run import TextRun
 from millpond.loading.capture_streams import CapturedStreams
 from millpond.loading.load import TableLoads
 from millpond.loading.loader import Loader
+from millpond.loading.stored_changes import StoredLogs
 from millpond.plan.pipeline import plan_pipeline
 from millpond.plan.plans import PipelinePlan, Target, ViewPlan
 from millpond.plan.statement_plan import plan_statement
@@ -49,6 +50,7 @@ class Creates:
     launcher: Launcher
     views: Views
     captured_streams: CapturedStreams
+    stored_logs: StoredLogs
     table_loads: TableLoads
     loader: Loader
     indexes: Indexes
@@ -108,6 +110,7 @@ class Creates:
         undo.on_failure(lambda: self.loader.end_loading(name))  # the last one: the table is gone by then
         self.loader.begin_loading(name)
         entry = self.declarations.declare(checked, undo)
+        self.stored_logs.add(name)
         if isinstance(checked, CheckedTableAs):
             count = self._fill(checked, entry, undo)
         else:

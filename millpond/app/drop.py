@@ -27,6 +27,7 @@ from millpond.loading.file_origins import origins_table
 from millpond.loading.followers import Followers, Mask
 from millpond.loading.open_sources import Sources
 from millpond.loading.progress import Load
+from millpond.loading.stored_changes import StoredLogs
 from millpond.plan.plans import PipelinePlan
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.errortables import error_table
@@ -59,6 +60,7 @@ class Removals:
     publications: Publications
     sources: Sources
     followers: Followers
+    stored_logs: StoredLogs
     loads: dict[str, Load]
     emitted: Emitted
     identity: str
@@ -312,6 +314,8 @@ class _Removal:
     def _end_following(self, relation: Relation) -> None:
         """Removes what an outside source stores for it."""
         of, name = self._of, relation.name.lower()
+        if relation.kind == "table":
+            of.stored_logs.end(relation.name)
         followed = f"stream:{name}" if relation.kind == "stream" else name
         kept = of.followers.kept(followed)
         of.followers.remove(followed)

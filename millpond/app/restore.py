@@ -27,6 +27,7 @@ from millpond.loading.load import TableLoads
 from millpond.loading.loader import Loader
 from millpond.loading.open_sources import Sources
 from millpond.loading.progress import Load
+from millpond.loading.stored_changes import StoredLogs
 from millpond.plan.connectors import Connectors
 from millpond.plan.plans import PipelinePlan, ViewPlan
 from millpond.plan.statement_plan import plan_statement
@@ -74,6 +75,7 @@ class Restorer:
     loader: Loader
     table_loads: TableLoads
     captured_streams: CapturedStreams
+    stored_logs: StoredLogs
     secrets: Secrets
     with_types: WithTypes
     read_only: bool
@@ -138,6 +140,8 @@ class Restorer:
         self._end_unread()
         with self.connectors.hasty():
             for known in list(self.saved.entries.values()):
+                if known.kind == "table":
+                    self.stored_logs.resume(known.name)
                 if isinstance(known, SavedRelation | SavedQuery):
                     self.resume(known)
 

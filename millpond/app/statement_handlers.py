@@ -27,6 +27,7 @@ from millpond.loading.inputs import Inputs
 from millpond.loading.load import TableLoads
 from millpond.loading.loader import Loader
 from millpond.loading.open_sources import Sources
+from millpond.loading.stored_changes import StoredLogs
 from millpond.plan.connectors import Connectors
 from millpond.query.evaluate import Evaluator
 from millpond.query.transaction import Transaction
@@ -45,6 +46,7 @@ def make_executor(
     removals: Removals,
     views: Views,
     captured_streams: CapturedStreams,
+    stored_logs: StoredLogs,
     table_loads: TableLoads,
     loader: Loader,
     indexes: Indexes,
@@ -72,6 +74,7 @@ def make_executor(
         launcher,
         views,
         captured_streams,
+        stored_logs,
         table_loads,
         loader,
         indexes,

@@ -50,6 +50,7 @@ from millpond.loading.loader import Loader
 from millpond.loading.open_sources import Sources
 from millpond.loading.progress import Load, Progress
 from millpond.loading.side_inputs import keep_side_input
+from millpond.loading.stored_changes import StoredLogs
 from millpond.plan.connectors import Connectors
 from millpond.query.evaluate import Evaluator
 from millpond.query.plans import Plan, Plans
@@ -137,6 +138,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         lifetime.is_closed,
     )
     captured_streams = CapturedStreams(store, sources, followers, state.identity, mask)
+    stored_logs = StoredLogs(store, followers, state.identity, mask)
     loader = Loader(lock, table_loads.load, lifetime.is_closed, large.close)
 
     # materialized views and running statements
@@ -191,6 +193,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         publications=publications,
         sources=sources,
         followers=followers,
+        stored_logs=stored_logs,
         loads=loads,
         emitted=emitted,
         identity=state.identity,
@@ -281,6 +284,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         removals=removals,
         views=views,
         captured_streams=captured_streams,
+        stored_logs=stored_logs,
         table_loads=table_loads,
         loader=loader,
         indexes=indexes,
@@ -354,6 +358,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         loader=loader,
         table_loads=table_loads,
         captured_streams=captured_streams,
+        stored_logs=stored_logs,
         secrets=secrets,
         with_types=spark.with_types,
         read_only=read_only,

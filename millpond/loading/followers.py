@@ -159,7 +159,7 @@ class Follower:
         self._retry_at = time.monotonic() + pause
         message = self._mask(error.message)
         if self.error is None or self.error.message != error.message:
-            name = self._mask(self.name.removeprefix("table:"))
+            name = self._mask(self.name.removeprefix("table:").removeprefix("log:"))
             log.warning('table "%s" stays as it was: %s; trying again in %g s', name, message, pause)
         self.error = error
         if (load := self._loads.get(self.name)) is not None:

@@ -27,6 +27,7 @@ from millpond.store.changelogs import Changelogs
 from millpond.store.dependents import Dependents, NoDependents, Together
 from millpond.store.done_marks import in_database
 from millpond.store.external import extent, no_common_commit, one_database, unaltered
+from millpond.store.logged_tables import LoggedTables
 from millpond.store.snapshot import StoreSnapshot
 from millpond.store.visibility import Visibility, interrupt_in
 from millpond.tables.base import Backend, Database, Snapshot, Writing
@@ -63,6 +64,7 @@ class Store:
         self.feed = Feed()
         self.changelogs = Changelogs(journal, clock)
         self.visibility = Visibility(self._tables, self.feed)
+        self.logged = LoggedTables(self._tables, self.visibility, self.feed, self.publishing)
 
     def create(
         self, relation: Relation, extension: str, values: Mapping[str, object], adapt: Adapt | None = None
@@ -368,7 +370,7 @@ class Store:
             interrupt = self.visibility.note(changed)
             noted.tell(*extent(changed, None))
         with self.publishing:
-            interrupt = self.visibility.tell(changed) or interrupt
+            interrupt = self.visibility.tell(self.logged.others(changed)) or interrupt
         try:
             if done:
                 self.journal.commit({}, None, {}, done)

@@ -266,6 +266,10 @@ class Backend(ABC):
         """Records that the database has committed changes of the table."""
         return None
 
+    def lost(self) -> None:
+        """Records that the database has changed rows of the table, but that it is not known which."""
+        return None
+
     def remove(self) -> None:
         """Removes what the table stores outside of this process; called before ``close``, when the table is dropped."""
         return None

@@ -62,6 +62,13 @@ class CacheTable(Backend):
             "The backend behind the cache: the URL that its option `url` takes, or its name.",
         ),
         Option("table", "text", "The name of the table in the backend. By default its name here."),
+        Option(
+            "cdc",
+            "bool",
+            "Whether to follow the change log of the database behind the cache (PostgreSQL, MySQL): rows that other "
+            "programs change leave the cache.",
+            default=False,
+        ),
     )
 
     def __init__(self, name: str, rows: BoundedRows, over: Backend | None):
@@ -173,6 +180,11 @@ class CacheTable(Backend):
         # The number is increased first: a reader that began before must not put back what it read.
         self.changes_seen += 1
         self.rows.drop(changes)
+
+    def lost(self) -> None:
+        self.changes_seen += 1
+        with self.rows.lock:
+            self.rows.drop(Changes(self.rows.table.scan()))
 
     # reading
 
@@ -394,6 +406,8 @@ def behind(values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     settings = [Setting("url", over)] if colon else []
     if values.get("table"):
         settings.append(Setting("table", str(values["table"])))
+    if values.get("cdc"):
+        settings.append(Setting("cdc", "true"))
     return name, read_options("the table behind the cache", backend.options, settings)
 
 

@@ -126,6 +126,7 @@ class Views:
                 raise view.error
         if self._thread is None:
             self._store.visibility.listen(self._news.set)
+            self._news.set()  # a thread that follows a database may have committed since the round
             self._thread = threading.Thread(target=self._run, name="millpond-views", daemon=True)
             self._thread.start()
         if view.inputs.follows:

@@ -29,6 +29,13 @@ SERVER_OPTIONS = (
         "secret",
         "Replicas for reading, separated by commas. Those that lack the last write of this process are not read.",
     ),
+    Option(
+        "cdc",
+        "bool",
+        "Whether to follow the change log of the database: what other programs change reaches views, changefeeds and "
+        "caches.",
+        default=False,
+    ),
     Option("connect.timeout", "duration", "The time to open a connection.", default=10.0),
     Option("retry.timeout", "duration", "How long a lost connection is retried.", default=30.0),
 )
@@ -46,6 +53,8 @@ class ServerTable(SqlTable):
     longest: ClassVar[tuple[int, str]]
     """The length of a name, and what it is counted in."""
 
+    parts: Sequence[str]
+    """Its name there, with or without a schema."""
     database: PooledDatabase
 
     @classmethod
