@@ -51,7 +51,7 @@ def run() -> Iterator[Figure]:
     servers = Servers()
     try:
         for kind in NAMES:
-            base = _Postgres(servers) if kind == "postgresql" else _MariaDb(servers)
+            base = at_hand(kind, servers)
             base.execute(f"CREATE TABLE {TABLE} ({_COLUMNS})")
             base.execute(_FILLED[kind])
             base.execute(_SETTLED[kind])
@@ -61,7 +61,7 @@ def run() -> Iterator[Figure]:
         servers.stop()
 
 
-class _Postgres:
+class PostgresAtHand:
     def __init__(self, servers: Servers):
         self.server = servers.postgresql
         self.server.execute("CREATE DATABASE bench")
@@ -94,7 +94,7 @@ class _Postgres:
             connection.execute("SELECT pg_drop_replication_slot('by_hand')")
 
 
-class _MariaDb:
+class MariaDbAtHand:
     def __init__(self, servers: Servers):
         self.server = servers.mariadb
         self.server.new_database("bench")
@@ -131,7 +131,20 @@ class _MariaDb:
         reader.close()
 
 
-def _loads(kind: str, base: _Postgres | _MariaDb) -> Iterator[Figure]:
+DatabaseAtHand = PostgresAtHand | MariaDbAtHand
+
+
+def at_hand(kind: str, servers: Servers) -> DatabaseAtHand:
+    """A database that is empty."""
+    return PostgresAtHand(servers) if kind == "postgresql" else MariaDbAtHand(servers)
+
+
+def uri_of(kind: str, base: DatabaseAtHand, table: str) -> str:
+    user, password = base.where[2:]
+    return f"{kind}://{user}:{password}@{base.where[0]}:{base.where[1]}/bench/{table}"
+
+
+def _loads(kind: str, base: DatabaseAtHand) -> Iterator[Figure]:
     took: dict[str, dict[str, float]] = {}
     for who in ("millpond", "spark", "connectorx", "driver") * ROUNDS:
         command = [sys.executable, "-m", "bench.databaseload", who, kind, *base.where]
@@ -151,10 +164,9 @@ def _loads(kind: str, base: _Postgres | _MariaDb) -> Iterator[Figure]:
         yield Figure("D5", what, ours["megabytes"], theirs["megabytes"], peers[who], "MB", "peak")
 
 
-def _delays(kind: str, base: _Postgres | _MariaDb) -> Iterator[Figure]:
+def _delays(kind: str, base: DatabaseAtHand) -> Iterator[Figure]:
     base.execute(f"DELETE FROM {TABLE} WHERE id >= 1000")
-    user, password = base.where[2:]
-    uri = f"{kind}://{user}:{password}@{base.where[0]}:{base.where[1]}/bench/{TABLE}"
+    uri = uri_of(kind, base, TABLE)
     with tempfile.TemporaryDirectory() as scratch, App(state=Path(scratch) / "state") as app:
         app.sql(f"CREATE TABLE t AS SELECT * FROM '{uri}' WITH ('cdc' = 'true')")
         table = app.table("t")
@@ -174,7 +186,7 @@ def _delays(kind: str, base: _Postgres | _MariaDb) -> Iterator[Figure]:
         yield Figure("D4", what, x, y, "the log by hand", unit="ms", per="commit")
 
 
-def _delay(base: _Postgres | _MariaDb, first: int, visible: Callable[[int], bool]) -> list[float]:
+def _delay(base: DatabaseAtHand, first: int, visible: Callable[[int], bool]) -> list[float]:
     """Milliseconds from the end of each commit until its row is there; rows come in the order of commits."""
     committed: list[float] = []
 
