@@ -52,6 +52,65 @@ def work(state: str, extension: str, alter: str, point: str) -> None:
             app.sql(f"ALTER TABLE t {alter}")
 
 
+USERS = """
+    CREATE STREAM e (id INT, n INT);
+    CREATE VIEW v AS SELECT a FROM t;
+    CREATE MATERIALIZED VIEW m AS SELECT SUM(a) AS total FROM t;
+    CREATE TABLE seen (id INT, a INT);
+    INSERT INTO seen SELECT e.id, t.a FROM e JOIN t ON t.id = e.id;
+"""
+CASCADES = [
+    ("memory", "alter: journalled", "RENAME COLUMN a TO c"),
+    ("memory", "journal: committed", "RENAME TO u"),
+    ("memory", "drop journalled", "DROP COLUMN a"),
+    ("sqlite", "alter: pending", "RENAME COLUMN a TO c"),
+    ("sqlite", "alter: changed in the database", "DROP COLUMN a"),
+]
+MORE_CASCADES = [
+    ("memory", "journal: written", "RENAME COLUMN a TO c"),
+    ("memory", "journal: committed", "DROP COLUMN a"),
+    ("sqlite", "alter: changed in the database", "RENAME COLUMN a TO c"),
+    ("sqlite", "alter: pending", "DROP COLUMN a"),
+]
+
+
+def work_of_cascade(state: str, extension: str, alter: str, point: str) -> None:
+    with App(sql_of(extension) + USERS, state=state, _direct=True) as app:
+        app.sql("INSERT INTO t VALUES (1, 2, 'x')")
+        app.send("e", [{"id": 1, "n": 1}])
+        app.drain()
+        with killing(point):
+            app.sql(f"ALTER TABLE t {alter} CASCADE")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("extension", "point", "alter"),
+    [*CASCADES, *(pytest.param(*kill, marks=pytest.mark.chaos) for kill in MORE_CASCADES)],
+)
+def test_what_follows_is_in_the_same_commit(extension: str, point: str, alter: str, tmp_path: Path) -> None:
+    command = (sys.executable, "-m", __name__, "cascade", str(tmp_path), extension, alter, point)
+    with running(*command) as process:
+        _, err = process.communicate(timeout=100)
+        assert process.returncode == -9, (point, err)
+    made = point != "journal: written"
+    for again in range(2):
+        with App(sql_of(extension) + USERS, state=tmp_path, _direct=True) as app:
+            app.send("e", [{"id": 1, "n": 2}])
+            app.drain()
+            table = "u" if alter == "RENAME TO u" and made else "t"
+            names = ("id", "b") if "DROP" in alter else ("id", "c", "b") if "COLUMN" in alter else None
+            assert app.table(table).schema.names == (names if made and names else ("id", "a", "b"))
+            seen = app.sql("SELECT * FROM seen").rows()
+            if "DROP" in alter:
+                assert seen == [{"id": 1, "a": 2}] and app.sql("SHOW QUERIES").rows() == []
+                assert "m" not in {r["name"] for r in app.sql("SHOW TABLES").rows()}
+            else:
+                assert seen == [{"id": 1, "a": 2}] * (again + 2)
+                assert app.sql("SELECT * FROM v").rows() == [{"a": 2}]
+                assert app.sql("SELECT * FROM m").rows() == [{"total": 2}]
+
+
 def file_of(alter: str) -> str:
     return f"{sql_of('sqlite')} ALTER TABLE t {alter};"
 
@@ -118,5 +177,7 @@ def test_either_before_or_after(extension: str, tmp_path: Path) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "file":
         work_of_file(*sys.argv[2:])
+    elif sys.argv[1] == "cascade":
+        work_of_cascade(*sys.argv[2:])
     else:
         work(*sys.argv[1:])

@@ -8,7 +8,6 @@ it is made. Statements that must see other columns stop before the change, and c
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -17,16 +16,17 @@ from typing import Any
 
 from millpond import faults
 from millpond.alterations import (
-    AddedColumn,
     ColumnChange,
     DefaultedColumn,
     DroppedColumn,
     RenamedColumn,
-    RetypedColumn,
 )
-from millpond.app.column_defaults import check_defaults, defaulted, value_of
+from millpond.app.cascades import Cascade, Cascades, cascaded
+from millpond.app.column_changes import change_of
 from millpond.app.column_users import ColumnUsers, RenewedView, User
+from millpond.app.drop import Removals
 from millpond.app.handlers import NOTHING, Handlers, WithTypes, handle
+from millpond.app.live_options import check_live, options_of
 from millpond.app.pending_changes import refuse_pending, settled
 from millpond.app.published import Publications
 from millpond.app.saved import SavedStatements
@@ -37,7 +37,7 @@ from millpond.app.table_handles import TableHandles
 from millpond.app.text_run import TextRun
 from millpond.errors import ConnectionLost, Error, InvalidOption, NotSupported, Place
 from millpond.journal.revision import Revision
-from millpond.options import Option, find_option, read_options
+from millpond.options import find_option, read_options
 from millpond.plan.connectors import Connectors
 from millpond.query.evaluate import Evaluator
 from millpond.query.result import Result
@@ -45,8 +45,9 @@ from millpond.sql import statements as st
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked_commands import CheckedAlter
 from millpond.sql.checking.alters import not_alterable
-from millpond.sql.options import COMMON_TABLE_OPTIONS, TTL_OPTIONS, ttl_of
+from millpond.sql.options import ttl_of
 from millpond.sql.parse import parse
+from millpond.sql.renames import Renamed
 from millpond.store.catalog import SavedQuery, SavedRelation, without_secrets
 from millpond.store.done_marks import marks_of, note
 from millpond.store.store import Store
@@ -54,8 +55,6 @@ from millpond.store.undo import Undo
 from millpond.streaming.runner import Runner
 from millpond.tables.base import Backend
 from millpond.views.materialized_view import Views
-
-log = logging.getLogger("millpond")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,6 +72,7 @@ class Alters:
     drift: SchemaDrift
     tables: TableHandles
     publications: Publications
+    removals: Removals
     connectors: Connectors
     evaluator: Evaluator
     go_on: Callable[[SavedRelation | SavedQuery], None]
@@ -81,6 +81,10 @@ class Alters:
     @cached_property
     def users(self) -> ColumnUsers:
         return ColumnUsers(self.catalog, self.saved, self.checks, self.runner, self.views, self.with_types)
+
+    @cached_property
+    def cascades(self) -> Cascades:
+        return Cascades(self.users, self.removals)
 
     @property
     def handlers(self) -> Handlers:
@@ -102,23 +106,27 @@ class Alters:
         declared = parse(entry.text).require()[0]
         if getattr(declared, "query", None) is not None:
             raise not_alterable(before.name, s)
-        users = self.users.of(before)
+        users, cascade = self.users.of(before), Cascade()
         if isinstance(s.action, st.SetOptions):
             refuse_pending(entry, s)
             self._set(s.action, entry, before, [u for u in users if u.pipeline and u.writes], done)
         elif isinstance(s.action, st.RenameTable):
             refuse_pending(entry, s)
-            self.users.refuse_any(users, before, s.place)
             if before.name in self.store.logged:
                 raise NotSupported(
                     f'table "{before.name}" cannot get another name: it follows the log of its database',
                     hint="drop it, and create it with the other name and the same 'table'",
                     place=s.place,
                 )
-            self._rename(entry, before, after, done)
+            if s.cascade:
+                renamed = Renamed(before.name, after.name)
+                cascade = self.cascades.follow(users, before, after, renamed, s.place)
+            else:
+                self.users.refuse_any(users, before, s.place)
+            self._rename(entry, before, after, done, users, cascade)
         else:
-            self._change(s, entry, before, after, users, done)
-        return Result(NOTHING, count=0)
+            cascade = self._change(s, entry, before, after, users, done)
+        return Result(cascade.table() if s.cascade else NOTHING, count=0)
 
     # columns
 
@@ -130,8 +138,8 @@ class Alters:
         after: Relation,
         users: Sequence[User],
         done: tuple[str, ...],
-    ) -> None:
-        change = self._change_of(s.action, after)
+    ) -> Cascade:
+        change = change_of(s.action, after, self.evaluator)
         refuse_pending(entry, s, change)
         backend = self.store.backend(before.name)
         if "alter" not in backend.abilities:
@@ -140,9 +148,23 @@ class Alters:
                 hint="change them there",
                 place=s.place,
             )
-        again, views = self.users.refuse(users, before, after, s, self.drift.can_widen)
+        cascade, views, again = Cascade(), list[RenewedView](), list[User]()
+        if s.cascade and isinstance(change, RenamedColumn):
+            renamed = Renamed(before.name, change.new, change.old)
+            cascade = self.cascades.follow(users, before, after, renamed, s.place)
+            again = [u for u in users if u.pipeline]
+        elif s.cascade and isinstance(change, DroppedColumn):
+            removal = self.cascades.gather(users, before, change.name)
+            staying = [u for u in users if not removal.has(u.name)]
+            again, views = self.users.renew(staying, before, after, self.drift.can_widen, s.place, again=True)
+            cascade = self.cascades.drop(removal, before, change.name)
+            users = staying
+        else:
+            again, views = self.users.refuse(users, before, after, s, self.drift.can_widen)
+        entry = dataclasses.replace(entry, cascaded=cascaded(entry, change, cascade))
         made = settled(entry, schema=after.schema, changed=True)
-        self._make([change], (entry, made), (before, after), users, again, views, done)
+        self._make([change], (entry, made), (before, after), users, again, views, done, cascade)
+        return cascade
 
     def change_columns(
         self,
@@ -162,7 +184,7 @@ class Alters:
             )
         users = self.users.of(before)
         again, views = self.users.renew(users, before, after, self.drift.can_widen, place, again=True)
-        self._make(changes, entries, tables, users, again, views, ())
+        self._make(changes, entries, tables, users, again, views, (), Cascade())
 
     def _make(
         self,
@@ -173,27 +195,45 @@ class Alters:
         again: Sequence[User],
         views: Sequence[RenewedView],
         done: tuple[str, ...],
+        cascade: Cascade,
     ) -> None:
         """Makes changes of columns while the running statements ``again`` are stopped; named ``views`` follow."""
         (entry, made), (before, after) = entries, tables
         backend = self.store.backend(before.name)
         faults.reach("alter: checked")
-        with stopped(again, self.runner, self.go_on), self.views.between_rounds(), self._alone(backend):
-            outside = backend.database is not None
-            # What would make it fail is found before it is in the journal.
-            for change in changes:
-                backend = self._change_outside(entry, change, done) if outside else backend.alter(change)
-            self._journal(made, () if outside else changes, (*entry.pending_by, *done), views)
-            with self._committed():
-                self._show(before, after, backend)
-                self.saved.add(made)
-                for view in views:
-                    view.entry.schema = view.relation.schema
-                    self.catalog.add(view.relation)
-            # Materialized views find the new columns, also through named ones, before the next commit.
-            for live in [live for user in users if (live := self.views.get(user.name)) is not None]:
-                self.drift.follow_table(live)
+        outside = backend.database is not None
+        with stopped([*again, *cascade.removed], self.runner, self._resume), self.views.between_rounds():
+            with self._alone(backend):
+                # What would make it fail is found before it is in the journal.
+                for change in changes:
+                    backend = (
+                        self._change_outside(entry, change, done, cascade)
+                        if outside
+                        else backend.alter(change)
+                    )
+                self._journal(made, () if outside else changes, (*entry.pending_by, *done), views, cascade)
+                with self._committed():
+                    self._show(before, after, backend)
+                    self.saved.add(made)
+                    for view in views:
+                        view.entry.schema = view.relation.schema
+                        self.catalog.add(view.relation)
+                    self.cascades.show(cascade, after.name)
+                self._follow_views(users)
+            if cascade.removal is not None:
+                cascade.removal.finish()
         self.store.visibility.committed()
+
+    def _follow_views(self, users: Sequence[User]) -> None:
+        """Lets materialized views find the new columns, also through named ones, before the next commit."""
+        for live in [live for user in users if (live := self.views.get(user.name)) is not None]:
+            self.drift.follow_table(live)
+
+    def _resume(self, entry: SavedRelation | SavedQuery) -> None:
+        """Starts a statement again with the text that it has now, if it is not dropped."""
+        found = self.saved.get(entry.id)
+        if isinstance(found, SavedRelation | SavedQuery):
+            self.go_on(found)
 
     @contextmanager
     def _alone(self, table: Backend) -> Iterator[None]:
@@ -212,31 +252,16 @@ class Alters:
             self.store.visibility.stop(error)
             raise
 
-    def _change_of(self, action: st.AlterAction, after: Relation) -> ColumnChange:
-        match action:
-            case st.AddColumn(column, _):
-                added = after.schema.find(column.name)
-                assert added is not None
-                return AddedColumn(added, value_of(column, added, self.evaluator))
-            case st.RenameColumn(old, new):
-                return RenamedColumn(old, new)
-            case st.DropColumn(name, _):
-                return DroppedColumn(name)
-            case st.RetypeColumn(name, dtype):
-                return RetypedColumn(name, dtype)
-            case st.SetDefault(name, _):
-                check_defaults(defaulted(action, after.schema), after.schema, self.evaluator)
-                changed = after.schema.find(name)
-                assert changed is not None
-                return DefaultedColumn(changed.name, changed.default)
-        raise ValueError(f"{action} changes no column")
-
-    def _change_outside(self, entry: SavedRelation, change: ColumnChange, done: tuple[str, ...]) -> Backend:
+    def _change_outside(
+        self, entry: SavedRelation, change: ColumnChange, done: tuple[str, ...], cascade: Cascade
+    ) -> Backend:
         """Changes a table in its database. If the answer is lost, the next start, or the same statement again, makes
         the change, or finds that it is made.
         """
         backend, journal = self.store.backend(entry.name), self.store.journal
-        begun = dataclasses.replace(entry, pending=change, pending_by=(*entry.pending_by, *done))
+        begun = dataclasses.replace(
+            entry, pending=change, pending_by=(*entry.pending_by, *done), pending_with=cascade.revision()
+        )
         journal.put_entry(begun.entry())
         self.saved.add(begun)
         faults.reach("alter: pending")
@@ -258,6 +283,7 @@ class Alters:
         changes: Sequence[ColumnChange],
         done: tuple[str, ...],
         views: Sequence[RenewedView],
+        cascade: Cascade,
     ) -> None:
         altered = made.altered
         renewed = [dataclasses.replace(view.entry, schema=view.relation.schema).entry() for view in views]
@@ -267,7 +293,7 @@ class Alters:
             for change in changes:
                 if not isinstance(change, DefaultedColumn):  # rows stay as they are
                     made.altered = made.altered.and_then(number, change)
-            return Revision([made.entry(), *renewed], done=done)
+            return Revision([made.entry(), *renewed], done=done).and_then(cascade.revision())
 
         self.store.journal.alter(revision)
 
@@ -291,7 +317,15 @@ class Alters:
 
     # names and options
 
-    def _rename(self, entry: SavedRelation, before: Relation, after: Relation, done: tuple[str, ...]) -> None:
+    def _rename(
+        self,
+        entry: SavedRelation,
+        before: Relation,
+        after: Relation,
+        done: tuple[str, ...],
+        users: Sequence[User],
+        cascade: Cascade,
+    ) -> None:
         backend = self.store.backend(before.name)
         options = dict(entry.options)
         if (stored := backend.behind.stored_name) is not None:
@@ -300,14 +334,16 @@ class Alters:
             entry, name=after.name, options=options, first_name=entry.first_name or before.name
         )
         moves = before.name.lower() != after.name.lower()
-        with self.views.between_rounds(), self._alone(backend):
+        again = stopped([u for u in users if u.pipeline], self.runner, self._resume)
+        with again, self.views.between_rounds(), self._alone(backend):
             drop = [(entry.kind, entry.name)] if moves else []
             renames = [(before.name, after.name)] if moves else []
             journal = self.store.journal
             ran = marks_of(journal, before.name) if moves else []
             done = (*done, *(note(m, after.name) for m in ran))
             undone = [note(m, before.name) for m in ran]
-            journal.alter(lambda _: Revision([made.entry()], drop, renames=renames, done=done, undone=undone))
+            revision = Revision([made.entry()], drop, renames=renames, done=done, undone=undone)
+            journal.alter(lambda _: revision.and_then(cascade.revision()))
             with self._committed():
                 backend.rename(after.name)
                 known = self.store.options[before.name.lower()]
@@ -315,25 +351,13 @@ class Alters:
                 self._show(before, after, backend)
                 self.saved.forget(entry.id)
                 self.saved.add(made)
+                self.cascades.show(cascade, after.name)
+            self._follow_views(users)
         self.store.visibility.committed()
 
     def check_live_options(self, table: Relation, names: Iterable[str], place: Place | None) -> None:
         """Raises an error for an option that cannot change while the table is used."""
-        declared = self._options_of(table)
-        for name in names:
-            option = find_option(declared, name)
-            if option is None or not option.live:
-                raise NotSupported(
-                    f'option "{name}" of table "{table.name}" cannot change while it is used',
-                    hint=f"options that can: {', '.join(sorted(o.name for o in declared if o.live))}",
-                    place=place,
-                )
-
-    def _options_of(self, table: Relation) -> tuple[Option, ...]:
-        """Returns the options that the table can have."""
-        known = self.store.options[table.name.lower()]
-        own = self.connectors.backend_options(str(known.get("extension") or "memory"))
-        return (*COMMON_TABLE_OPTIONS, *own, *(() if find_option(own, "ttl") else TTL_OPTIONS))
+        check_live(options_of(table, self.store, self.connectors), table, names, place)
 
     def _set(
         self,
@@ -343,7 +367,7 @@ class Alters:
         writers: Sequence[User],
         done: tuple[str, ...],
     ) -> None:
-        declared = self._options_of(table)
+        declared = options_of(table, self.store, self.connectors)
         for setting in action.settings:
             if (option := find_option(declared, setting.name)) is not None:
                 self.check_live_options(table, [option.name], setting.place)

@@ -31,7 +31,8 @@ def claim(statement: st.Statement, unclaimed: Mapping[str, Saved], check: Check)
     """Returns what the state has of a statement; a different statement of the same name is an error."""
     if isinstance(statement, (*st.WRITES, st.Block)):
         same = identity(statement)
-        found = (e for e in unclaimed.values() if isinstance(e, SavedQuery) and e.identity == same)
+        queries = [e for e in unclaimed.values() if isinstance(e, SavedQuery)]
+        found = [e for e in queries if e.identity == same] + [e for e in queries if same in e.replaced]
         return next((Claim(e) for e in found), None)
     if not isinstance(statement, st.CreateStream | st.CreateTable | st.CreateView | st.CreateIndex):
         return None
@@ -49,9 +50,7 @@ def claim(statement: st.Statement, unclaimed: Mapping[str, Saved], check: Check)
     if entry.identity == same or identity(parse(entry.text).require()[0]) == same:
         return Claim(entry, anew=isinstance(entry, SavedRelation) and bool(entry.replaced))
     replaces = not isinstance(statement, st.CreateIndex) and statement.or_replace
-    if statement.if_not_exists or (
-        isinstance(entry, SavedRelation) and same in entry.replaced and not replaces
-    ):
+    if statement.if_not_exists or (same in entry.replaced and not replaces):
         return Claim(entry)
     if _means_the_same(statement, entry, check):
         return Claim(entry, anew=True)

@@ -104,7 +104,8 @@ class ColumnUsers:
         if listed:
             raise InUse(
                 f'table "{table.name}" is used by {", ".join(listed)}, which would not find it under another name',
-                hint="drop them first, and create them with the new name after it",
+                hint="drop them first, and create them with the new name after it; with CASCADE at its end, the"
+                " statement gives them the new name",
                 place=place,
             )
 
@@ -192,19 +193,25 @@ class ColumnUsers:
             if column.lower() in (c.lower() for c in i.columns)
         ]
         drops = isinstance(s.action, st.DropColumn)
-        for user in users:
-            if user.entry is None:
-                listed.append(user.shown)  # it cannot start again
-                continue
-            checked = self.checked(user.entry, self.catalog)
-            if uses_column(checked, table.name, column, drops=drops):
-                listed.append(user.shown)
+        listed += [user.shown for user in self.readers(users, table, column, drops=drops)]
         if listed:
+            with_it = {st.DropColumn: "drops them too", st.RenameColumn: "gives them the new name"}
+            told = with_it.get(type(s.action))
             raise InUse(
                 f'column "{column}" of table "{table.name}" is used by {", ".join(listed)}',
-                hint="drop them first, and create them again after the change",
+                hint="drop them first, and create them again after the change"
+                + (f"; with CASCADE at its end, the statement {told}" if told else ""),
                 place=s.place,
             )
+
+    def readers(self, users: Sequence[User], table: Relation, column: str, *, drops: bool) -> list[User]:
+        """Returns those that use a column, or of which that cannot be known: they cannot start again."""
+        found = []
+        for user in users:
+            checked = None if user.entry is None else self.checked(user.entry, self.catalog)
+            if checked is None or uses_column(checked, table.name, column, drops=drops):
+                found.append(user)
+        return found
 
     def checked(
         self, entry: SavedRelation | SavedQuery, catalog: Catalog, widths: Mapping[str, int] | None = None

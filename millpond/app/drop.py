@@ -76,16 +76,22 @@ class Removals:
                 hint=f"DROP {relation.kind.upper()} {print_name(relation.name)} CASCADE drops them too",
                 place=place,
             )
-        removal = _Removal(self)
+        removal = Removal(self)
         removal.add(relation)
         removal.go()
 
-    def drop_all(self, relations: Iterable[Relation]) -> None:
-        """Drops streams, tables and views together, with what fills and uses them."""
-        removal = _Removal(self)
+    def together(self, relations: Iterable[Relation], queries: Iterable[str]) -> Removal:
+        """Returns what is dropped with relations and queries, and has not been yet."""
+        removal = Removal(self)
         for relation in relations:
             removal.add(relation)
-        removal.go()
+        for query in queries:
+            removal.add_query(query)
+        return removal
+
+    def drop_all(self, relations: Iterable[Relation]) -> None:
+        """Drops streams, tables and views together, with what fills and uses them."""
+        self.together(relations, ()).go()
 
     def drop_query(self, name: str, *, if_exists: bool, place: Place | None) -> None:
         """Ends a running statement for good. If it fills a table or stream of its own, that is dropped too."""
@@ -103,7 +109,7 @@ class Removals:
                 hint=f"DROP {kind.upper()} {print_name(filled)} drops both; PAUSE or STOP QUERY holds it",
                 place=place,
             )
-        removal = _Removal(self)
+        removal = Removal(self)
         removal.add_query(name)
         if self.saved.get(f"query:{name}") is not None or not all(
             s.ephemeral for s in self.runner.statements(name)
@@ -113,13 +119,13 @@ class Removals:
 
     def take_back(self, relation: Relation) -> None:
         """Removes what a failed statement declared, and all that was made for it."""
-        removal = _Removal(self)
+        removal = Removal(self)
         removal.add(relation)
         removal.go(failed=True)
 
     def take_back_query(self, query: str) -> None:
         """Works as ``take_back``, for a statement that runs under that name; also for one that is no longer needed."""
-        removal = _Removal(self)
+        removal = Removal(self)
         removal.add_query(query)
         removal.go(failed=True)
 
@@ -153,7 +159,7 @@ class Removals:
         return f'query "{query}"'
 
 
-class _Removal:
+class Removal:
     """Collects relations and queries that are dropped together."""
 
     def __init__(self, of: Removals):
@@ -161,6 +167,10 @@ class _Removal:
         self._relations: dict[str, Relation] = {}
         self._queries: dict[str, None] = {}
         self._marks: list[Entry] = []
+        self._outside: list[str] = []
+        """The tables whose rows databases have."""
+        self._parts: dict[str, str] = {}
+        """The parts of the queries, with the queries."""
 
     def add(self, relation: Relation) -> None:
         """Adds a stream, table or view, with the query that fills it and all that uses it."""
@@ -189,8 +199,31 @@ class _Removal:
         """Drops all of it. If a database with rows of it does not respond, or rows that wait in a sink cannot be
         written, this raises and everything is as before; it does not raise if the drop follows a ``failed`` statement.
         """
+        revision = self.prepare(failed=failed)
+        if revision is not None:
+            self._of.store.journal.revise(revision)
+        self.finish()
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        """Returns the names of the queries that are dropped."""
+        return tuple(self._queries)
+
+    @property
+    def relations(self) -> tuple[Relation, ...]:
+        """Returns the streams, tables and views that are dropped."""
+        return tuple(self._relations.values())
+
+    def has(self, user: str) -> bool:
+        """Returns whether a query, or the view of ``view:name``, is dropped."""
+        kind, _, name = user.partition(":")
+        return user in self._queries or (kind == "view" and name.lower() in self._relations)
+
+    def prepare(self, *, failed: bool = False) -> Revision | None:
+        """Returns what the journal has to forget, None if it contains nothing of it. Raises as ``go``."""
         of = self._of
         outside = [n for n in self._tables() if (t := of.store.table(n)) is not None and t.database]
+        self._outside, self._parts = outside, dict(of.runner.parts)
         for name in outside if not failed else ():
             of.store.backend(name).snapshot()
         for query in self._queries if not failed else ():
@@ -199,9 +232,11 @@ class _Removal:
         for name, found in marks.items() if not failed else ():
             run_again(of.store, name, found)
         faults.reach("drop gathered")
-        revision = self._revision(outside, marks)
-        if revision is not None:
-            of.store.journal.revise(revision)
+        return self._revision(outside, marks)
+
+    def finish(self) -> None:
+        """Removes all of it, of which the journal contains nothing any more."""
+        of, outside = self._of, self._outside
         safely(lambda: faults.reach("drop journalled"))
         for query in self._queries:
             safely(partial(self._end_query, query))
@@ -276,7 +311,7 @@ class _Removal:
 
     def _end_query(self, query: str) -> None:
         of = self._of
-        parts = [part for part, owner in of.runner.parts.items() if owner == query]
+        parts = [part for part, owner in self._parts.items() if owner == query]
         of.runner.remove(query)
         of.views.remove(query)
         for part in (*parts, query):

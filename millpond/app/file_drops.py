@@ -18,7 +18,7 @@ _CREATES = (st.CreateStream, st.CreateTable, st.CreateView, st.CreateIndex)
 
 def passed_over(statements: Sequence[st.Statement], entries: Iterable[Saved]) -> frozenset[int]:
     """Returns the numbers of the statements that are not run, since the state directory has what the file creates
-    after them. ``entries`` are the statements of the state directory.
+    after them, or since they went with a column. ``entries`` are the statements of the state directory.
     """
     there = list(entries)
     identities = {e.identity for e in there}
@@ -44,7 +44,15 @@ def passed_over(statements: Sequence[st.Statement], entries: Iterable[Saved]) ->
             uses = drop.kind != "index" and names & ({_created(s)} | names_used(s))
             if _creates(s, drop) or (uses and identity(s) not in identities):
                 found.add(before)
-    return frozenset(found)
+    return frozenset(found | _cascaded(statements, there))
+
+
+def _cascaded(statements: Sequence[st.Statement], entries: Sequence[Saved]) -> set[int]:
+    """Returns the numbers of the statements of what ALTER TABLE … DROP COLUMN … CASCADE has dropped."""
+    tables = [e for e in entries if isinstance(e, SavedRelation)]
+    gone = {one for e in tables for found in e.cascaded.values() for one in found}
+    gone -= {one for e in entries for one in (e.identity, *e.replaced)}
+    return {number for number, s in enumerate(statements) if gone and identity(s) in gone}
 
 
 def _is_named(entry: Saved, drop: st.Drop) -> bool:

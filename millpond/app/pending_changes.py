@@ -49,7 +49,7 @@ def open_pending(
 
 def settled(entry: SavedRelation, **values: Any) -> SavedRelation:
     """Returns an entry, with other values, of which no change is pending."""
-    return dataclasses.replace(entry, pending=None, pending_by=(), **values)
+    return dataclasses.replace(entry, pending=None, pending_by=(), pending_with=None, **values)
 
 
 def refuse_pending(entry: SavedRelation, s: st.Statement, change: ColumnChange | None = None) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from millpond.app.declarations import Declarations
 from millpond.app.handlers import WithTypes
+from millpond.app.indexes import KIND as INDEX
 from millpond.app.indexes import Indexes
 from millpond.app.launch import Launcher
 from millpond.app.pending_changes import open_pending
@@ -84,7 +85,18 @@ class Restorer:
         """Opens what the state directory contains, so that tables can be read; nothing runs yet. With ``hiding``, what
         an upgrade drops is left closed.
         """
-        for raw in self.store.journal.entries():
+        # A change that a database has to make may change other statements, too: it comes first.
+        begun = [
+            raw
+            for raw in self.store.journal.entries()
+            if raw.data.get("pending") is not None and not (hiding and raw.data.get("dropping"))
+        ]
+        for raw in begun:
+            self._open_saved(Saved.of(raw))
+        first = {(raw.kind, raw.name) for raw in begun}
+        left = [raw for raw in self.store.journal.entries() if (raw.kind, raw.name) not in first]
+        # A table that was renamed may come after its indexes.
+        for raw in sorted(left, key=lambda raw: raw.kind == INDEX):
             if raw.kind == QUERY_STATE:
                 self.query_states.restore(raw.name, raw.data["state"])
                 continue
@@ -168,7 +180,9 @@ class Restorer:
         made, done = open_pending(entry, opened, read_only=self.read_only)
         self.saved.restore(made)
         if not self.read_only:
-            self.store.journal.revise(Revision([made.entry()], done=done))
+            changed = made.schema != entry.schema and entry.pending_with is not None
+            with_it = entry.pending_with if changed else None
+            self.store.journal.revise((with_it or Revision()).and_then(Revision([made.entry()], done=done)))
 
     def resume(self, entry: SavedRelation | SavedQuery) -> None:
         """Continues a restored statement: an interrupted load, or a pipeline. One that cannot stays as it was."""

@@ -32,8 +32,9 @@ class SavedStatements:
     def renew(self, entry: Saved, statement: Statement, journal: Journal) -> None:
         """Replaces the text of a saved statement by another one, which means the same."""
         entry.text, entry.identity = statement.text, identity(statement)
+        entry.replaced = ()
         if isinstance(entry, SavedRelation):
-            entry.changed, entry.replaced = False, ()
+            entry.changed = False
         journal.put_entry(entry.entry())
 
     def mark_file(self, journal: Journal) -> None:

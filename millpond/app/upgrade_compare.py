@@ -233,7 +233,7 @@ def _derived(before: Stored, after: CheckedTableAs | CheckedStreamAs, context: C
         return Refused(f"{why}, and its rows are the changes of a table", _drop_first(before))
     if before.outside:
         return Refused(f"{why}, and a database stores its rows", _drop_first(before))
-    whole = not again and not options and not before.failed and _around(known) == _around(after)
+    whole = not again and not options and not before.failed and around_of(known) == around_of(after)
     columns = _state_columns(known, after, context) if whole else None
     return Rebuilt(why) if columns is None else Regrouped(columns)
 
@@ -259,21 +259,21 @@ def same_query(before: Checked | None, after: Checked, context: Context) -> bool
     """Returns whether two statements write the same rows of the same inputs."""
     if not isinstance(before, CheckedQuery) or type(before) is not type(after):
         return False
-    if _around(before) != _around(after):
+    if around_of(before) != around_of(after):
         return False
-    one = [meaning(q, context.options_before) for q in _queries(before)]
-    return one == [meaning(q, context.options_after) for q in _queries(after)]
+    one = [meaning(q, context.options_before) for q in queries_of(before)]
+    return one == [meaning(q, context.options_after) for q in queries_of(after)]
 
 
-def _queries(checked: Checked) -> Iterator[Resolved]:
+def queries_of(checked: Checked) -> Iterator[Resolved]:
     yield from checked.queries
     if isinstance(checked, CheckedFold) and isinstance(checked.fold, RowFold):
         yield checked.fold.pairs
     for member in checked.members if isinstance(checked, CheckedBlock) else ():
-        yield from _queries(member)
+        yield from queries_of(member)
 
 
-def _around(checked: Checked) -> tuple[object, ...]:
+def around_of(checked: Checked) -> tuple[object, ...]:
     """Returns what decides which rows a statement writes, beside its query."""
     s = checked.statement
     query = getattr(s, "query", None)
@@ -284,7 +284,7 @@ def _around(checked: Checked) -> tuple[object, ...]:
         getattr(checked, "form", None),
         (getattr(s, "errors_into", None) or "").lower(),
         misses is None,
-        tuple(_around(m) for m in members),
+        tuple(around_of(m) for m in members),
     )
 
 

@@ -61,8 +61,10 @@ def _is_of(statement: st.Statement, entry: Saved) -> bool:
 
 
 def _was_replaced(statement: st.Statement, entry: Saved) -> bool:
-    """Returns whether OR REPLACE has replaced a statement that the file still has: the new one counts."""
-    if not isinstance(statement, CREATES) or not isinstance(entry, SavedRelation) or statement.or_replace:
+    """Returns whether OR REPLACE, or ALTER TABLE … CASCADE, has replaced a statement that the file still has: the new
+    one counts.
+    """
+    if isinstance(statement, CREATES) and statement.or_replace:
         return False
     return identity(statement) in entry.replaced
 
@@ -74,7 +76,9 @@ def _if_missing(statement: st.Statement) -> bool:
 def _entry(statement: st.Statement, left: Mapping[str, Saved], renamed: set[str]) -> Saved | None:
     key = identity(statement)
     if isinstance(statement, (*st.WRITES, st.Block)):
-        return next((e for e in left.values() if isinstance(e, SavedQuery) and e.identity == key), None)
+        queries = [e for e in left.values() if isinstance(e, SavedQuery)]
+        found = [e for e in queries if e.identity == key] + [e for e in queries if key in e.replaced]
+        return found[0] if found else None
     if not isinstance(statement, (*CREATES, st.CreateIndex)):
         return None
     name = statement.name.lower()
@@ -87,9 +91,9 @@ def _entry(statement: st.Statement, left: Mapping[str, Saved], renamed: set[str]
         ):
             return entry
     kinds = ("index",) if isinstance(statement, st.CreateIndex) else _RELATIONS
-    found = next((e for e in left.values() if e.kind in kinds and e.name.lower() == name), None)
-    if found is not None or name not in renamed:
-        return found
+    known = next((e for e in left.values() if e.kind in kinds and e.name.lower() == name), None)
+    if known is not None or name not in renamed:
+        return known
     # The file renames the table after it has created it, and has done so.
     tables = [
         e for e in left.values() if isinstance(e, SavedRelation) and isinstance(statement, st.CreateTable)

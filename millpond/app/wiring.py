@@ -239,7 +239,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     )
 
     used = (text, catalog, store, saved, checks, spark.with_types, runner, views, drift, tables, publications)
-    alters = Alters(*used, connectors, evaluator, lambda entry: restorer.resume(entry), read_only)
+    alters = Alters(*used, removals, connectors, evaluator, lambda entry: restorer.resume(entry), read_only)
     building = (lock, lifetime, declarations, launcher, loader, table_loads, loads, followers, sources)
     replacements = make_replacements(alters, *building)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 from millpond.journal.blob_rows import remove_rows
 from millpond.journal.catalog import Entry, remove_entry, write_entry
@@ -30,6 +31,27 @@ class Revision:
     moved: Sequence[tuple[str, str]] = ()
     done: Sequence[str] = ()
     undone: Sequence[str] = ()
+
+    def dump(self) -> dict[str, Any]:
+        """Returns the revision as JSON."""
+        put = [[e.name, e.kind, e.text, e.data] for e in self.put]
+        return {"put": put} | {f.name: list(getattr(self, f.name)) for f in fields(self) if f.name != "put"}
+
+    @staticmethod
+    def load(data: Mapping[str, Any]) -> Revision:
+        names = {f.name for f in fields(Revision)} - {"put", "drop"}
+        rest = {name: [_pair(item) for item in data[name]] for name in names}
+        drop = [(kind, name) for kind, name in data["drop"]]
+        return Revision([Entry(*entry) for entry in data["put"]], drop, **rest)
+
+    def and_then(self, other: Revision) -> Revision:
+        """Returns this revision and another one as one."""
+        both = {f.name: [*getattr(self, f.name), *getattr(other, f.name)] for f in fields(self)}
+        return Revision(**both)
+
+
+def _pair(item: Any) -> Any:
+    return tuple(item) if isinstance(item, list) else item
 
 
 def revise(connection: sqlite3.Connection, after: Facts, revision: Revision) -> list[str]:

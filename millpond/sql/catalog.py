@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
 from millpond.errors import Place, UnknownName, did_you_mean
 from millpond.options import Retention
+from millpond.sql.references import References
 from millpond.sql.statements import Query, Watermark
 from millpond.sql.uris import TOPIC_CALL
 from millpond.types import Schema
@@ -76,6 +77,8 @@ class Relation:
     captured: bool = False
     spreads: bool = False
     changing: bool = False
+    text: str = field(default="", compare=False, repr=False)
+    """The text of the statement that declares a view."""
 
     @property
     def is_open(self) -> bool:
@@ -153,8 +156,13 @@ class Catalog:
         self.making: str | None = None
         """The lower-case name of what the statement being checked creates: no reference can mean that yet."""
 
+        self.references: References | None = None
+        """Where the names of the texts that are checked with it are noted."""
+
     def copy(self) -> Catalog:
-        return Catalog(self.version)
+        made = Catalog(self.version)
+        made.references = self.references
+        return made
 
     def __iter__(self) -> Iterator[Relation]:
         return iter(self.version)

@@ -262,7 +262,7 @@ class Checker:
         return check_create_index(self._queries.catalog, s)
 
     def _alter(self, s: st.AlterTable) -> Checked:
-        return check_alter(self._queries.catalog, s, self._queries.resolver())
+        return check_alter(self._queries.catalog, s, self._queries.resolver)
 
     def _drop(self, s: st.Drop) -> Checked | None:
         if s.kind == "index":

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from sqlglot import exp
 
+from millpond.alterations import RenamedColumn
 from millpond.options import Option, find_option
 from millpond.sql.catalog import Relation
 from millpond.sql.joins.model import JoinedStreams, Side
+from millpond.sql.renames import Renamed
 from millpond.sql.resolve import Resolved
 from millpond.types import Schema, type_name
 
@@ -28,6 +31,31 @@ def meaning(query: Resolved, options_of: OptionsOf) -> str:
     named = {c.name.lower() for c in expression.find_all(exp.Column)}
     inputs = (f"{i.view}: {_input(i.relation, named, options_of)}" for i in query.inputs)
     return "\n".join((repr(expression), *inputs))
+
+
+def renamed_query(query: Resolved, renamed: Renamed) -> Resolved:
+    """Returns a query as it is when a table, or a column of it, has its new name. The old name and the new one, of
+    anything, are the same in it.
+    """
+    expression = query.expression.copy()
+    if renamed.column is not None:
+        for name in expression.find_all(exp.Identifier):
+            if name.name.lower() in (renamed.column.lower(), renamed.new.lower()):
+                name.set("this", renamed.new)
+    inputs = tuple(replace(i, relation=_renamed(i.relation, renamed)) for i in query.inputs)
+    return replace(query, expression=expression, inputs=inputs)
+
+
+def _renamed(relation: Relation, renamed: Renamed) -> Relation:
+    old = renamed.table.lower()
+    if isinstance(relation, JoinedStreams):
+        return relation
+    if renamed.column is None:
+        names = [renamed.new if (n or "").lower() == old else n for n in (relation.name, relation.rows_of)]
+        return replace(relation, name=names[0] or "", rows_of=names[1])
+    if old not in (relation.name.lower(), (relation.rows_of or "").lower()):
+        return relation
+    return replace(relation, schema=RenamedColumn(renamed.column, renamed.new).schema(relation.schema))
 
 
 def same_schema(one: Schema, other: Schema) -> bool:

@@ -139,6 +139,11 @@ def _parser() -> MillpondParser:
     return MillpondParser(dialect=_dialect())
 
 
+def tokenize(script: Script) -> list[Token]:
+    """Returns the tokens of a text that could be parsed."""
+    return _tokenize(script)[0]
+
+
 def _tokenize(script: Script) -> tuple[list[Token], dict[int, str], list[tuple[int, SqlError]]]:
     """Returns the tokens, the unquoted URIs by offset, and what could not be read by offset."""
     text = script.expanded

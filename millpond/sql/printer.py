@@ -176,7 +176,7 @@ def _(s: Truncate) -> str:
 
 @print_statement.register
 def _(s: AlterTable) -> str:
-    return f"ALTER TABLE {print_name(s.name)} {_action(s.action)}"
+    return _join(f"ALTER TABLE {print_name(s.name)} {_action(s.action)}", "CASCADE" if s.cascade else "")
 
 
 def _action(action: AlterAction) -> str:

@@ -174,8 +174,13 @@ AlterAction = AddColumn | RenameColumn | DropColumn | RetypeColumn | SetDefault 
 
 @dataclass(frozen=True)
 class AlterTable(Statement):
+    """Represents ALTER TABLE. With ``cascade``, what uses a renamed column or table follows, and what uses a dropped
+    column is dropped.
+    """
+
     name: str
     action: AlterAction
+    cascade: bool = False
 
 
 @dataclass(frozen=True)

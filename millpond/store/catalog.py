@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from millpond.alterations import Alterations, ColumnChange, dump_change, load_change
 from millpond.journal.catalog import Entry
+from millpond.journal.revision import Revision
 from millpond.options import Option, find_option
 from millpond.sql.catalog import Relation, RelationKind
 from millpond.sql.checked import Checked, CheckedCreate, CheckedTable, CheckedTableAs
@@ -34,6 +35,8 @@ class Saved:
     """Whether it is a statement of the app's file: if the file has it no longer, it is dropped."""
     dropping: bool = field(default=False, kw_only=True)
     """Whether an upgrade drops it: it is removed at the next start, when the statements of the file have run."""
+    replaced: tuple[str, ...] = field(default=(), kw_only=True)
+    """The identities of the statements that it has replaced: a file may still have them."""
 
     @property
     def id(self) -> str:
@@ -51,7 +54,9 @@ class Saved:
             "guessed": False,
             "widths": {},
         }
-        marks = {name: True for name in ("of_file", "dropping") if getattr(self, name)}
+        marks: dict[str, Any] = {name: True for name in ("of_file", "dropping") if getattr(self, name)}
+        if self.replaced:
+            marks["replaced"] = list(self.replaced)
         return Entry(self.name, self.kind, self.text, data | self.own_fields() | marks)
 
     def own_fields(self) -> dict[str, Any]:
@@ -61,7 +66,8 @@ class Saved:
     @staticmethod
     def of(entry: Entry) -> SavedQuery | SavedIndex | SavedRelation:
         data = entry.data
-        marks = {"of_file": data.get("of_file", False), "dropping": data.get("dropping", False)}
+        marks: dict[str, Any] = {name: data.get(name, False) for name in ("of_file", "dropping")}
+        marks["replaced"] = tuple(data.get("replaced", ()))
         if entry.kind == "query":
             return SavedQuery(entry.name, entry.text, data["identity"], data.get("widths", {}), **marks)
         if entry.kind == "index":
@@ -82,10 +88,11 @@ class Saved:
             altered_by=tuple(data.get("altered_by", ())),
             pending=load_change(data["pending"]) if "pending" in data else None,
             pending_by=tuple(data.get("pending_by", ())),
+            pending_with=Revision.load(data["pending_with"]) if "pending_with" in data else None,
             first_name=data.get("first_name"),
             changed=data.get("changed", False),
             following=tuple(data["following"]) if "following" in data else None,
-            replaced=tuple(data.get("replaced", ())),
+            cascaded={name: tuple(found) for name, found in data.get("cascaded", {}).items()},
             **marks,
         )
 
@@ -132,13 +139,15 @@ class SavedRelation(Saved):
     altered_by: tuple[str, ...] = ()
     pending: ColumnChange | None = None
     pending_by: tuple[str, ...] = ()
+    pending_with: Revision | None = None
+    """What else changes in the catalog with the pending change."""
     first_name: str | None = None
     changed: bool = False
     """Whether the columns are others than those of the text."""
     following: tuple[str, str] | None = None
     """The text and the identity of the statement that it gets when what that fills is built."""
-    replaced: tuple[str, ...] = ()
-    """The identities of the statements that it has replaced: a file may still have them."""
+    cascaded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The identities of the statements that went with each column that ALTER TABLE … CASCADE has dropped."""
 
     def own_fields(self) -> dict[str, Any]:
         changed: dict[str, Any] = {"altered": self.altered.dump()} if self.altered.changes else {}
@@ -152,8 +161,10 @@ class SavedRelation(Saved):
             changed["changed"] = True
         if self.following is not None:
             changed["following"] = list(self.following)
-        if self.replaced:
-            changed["replaced"] = list(self.replaced)
+        if self.pending_with is not None:
+            changed["pending_with"] = self.pending_with.dump()
+        if self.cascaded:
+            changed["cascaded"] = {name: list(found) for name, found in self.cascaded.items()}
         return changed | {
             "schema": dump_schema(self.schema),
             "options": dict(self.options),
@@ -242,6 +253,7 @@ def relation_of(entry: SavedRelation, parsed: Parsed) -> Relation:
         limits=limits,
         retention=retention,
         ttl=ttl_of(entry.options) if entry.kind == "table" else None,
+        text=entry.text if entry.kind == "view" else "",
     )
 
 

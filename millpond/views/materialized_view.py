@@ -257,7 +257,9 @@ class Views:
         self._in_commits.follow(v for v in self._ordered() if v.plan.in_commit)
         own = {v.plan.target.name.lower() for v in self._later()}
         names = {name for v in self._later() for name in v.tables} - own
-        self._store.follow({name: self._store.backend(name).schema for name in names})
+        # A table that is being renamed is no longer there: the view gets its new name before the next round.
+        there = {name: table.schema for name in names if (table := self._store.table(name)) is not None}
+        self._store.follow(there)
 
     def _run(self) -> None:
         while not self._stopped:

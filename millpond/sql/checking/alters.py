@@ -12,6 +12,7 @@ from millpond.sql import statements as st
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked import Checked
 from millpond.sql.checked_commands import CheckedAlter
+from millpond.sql.checking.cascades import ResolverOf, cascade_views
 from millpond.sql.defaults import declared_columns
 from millpond.sql.printer import print_name
 from millpond.sql.reserved_names import check_free
@@ -20,7 +21,7 @@ from millpond.sql.typing.widening import widens
 from millpond.types import Column, Schema, type_name
 
 
-def check_alter(catalog: Catalog, s: st.AlterTable, resolver: Resolver) -> Checked:
+def check_alter(catalog: Catalog, s: st.AlterTable, resolver_of: ResolverOf) -> Checked:
     """Returns the checked statement, and changes the catalog as it does. Raises its error."""
     table = catalog.find(s.name)
     if table is None:
@@ -29,7 +30,9 @@ def check_alter(catalog: Catalog, s: st.AlterTable, resolver: Resolver) -> Check
         raise SqlError(f'"{table.name}" is a {table.kind}, not a table', place=s.place)
     if table.live:
         raise not_alterable(table.name, s)
-    after = _after(catalog, s, table, resolver)
+    after = _after(catalog, s, table, resolver_of(catalog))
+    if s.cascade:
+        catalog.version = cascade_views(catalog, table, s, resolver_of).version
     if after.name != table.name:
         catalog.remove(table.name)
     catalog.add(after)

@@ -268,7 +268,7 @@ class Creates:
             if s.names
             else self._queries.named_outputs(resolved, s)
         ).schema
-        relation = Relation(s.name, "view", schema, running=resolved.running, query=s.query)
+        relation = Relation(s.name, "view", schema, running=resolved.running, query=s.query, text=s.text)
         self._queries.catalog.add(relation)
         return CheckedView(s, resolved, self._queries.source_values, relation)
 

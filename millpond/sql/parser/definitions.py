@@ -15,7 +15,10 @@ from millpond.sql.statements import (
     CreateTable,
     CreateView,
     Drop,
+    DropColumn,
     DropKind,
+    RenameColumn,
+    RenameTable,
     Statement,
     Truncate,
 )
@@ -162,4 +165,6 @@ class DefinitionParser(ColumnParser):
     def parse_alter(self) -> AlterTable:
         self.expect_words("TABLE")
         name = self.parse_name("the name of a table")
-        return AlterTable(name, parse_action(self))
+        action = parse_action(self)
+        takes = isinstance(action, DropColumn | RenameColumn | RenameTable)
+        return AlterTable(name, action, takes and self.match_words("CASCADE"))

@@ -12,6 +12,7 @@ from millpond.errors import Error, NotSupported, Place, SqlError, TypeMismatch
 from millpond.sql.catalog import Catalog, Describe
 from millpond.sql.functions import known_functions
 from millpond.sql.resolve.calls import Locate
+from millpond.sql.resolve.mentions import Mentions
 from millpond.sql.resolve.model import Input
 from millpond.sql.scope import Scope
 from millpond.sql.spans import own_span, span_of
@@ -45,6 +46,7 @@ class Context:
         self.functions = known_functions() | functions.keys()
         self.errors: list[SqlError | Error] = []
         self.inputs: list[Input] = []
+        self.mentions = Mentions(catalog.references, self.inputs)
         self.is_open = False
         """Whether an input has unknown columns; then only certain mistakes are among the errors."""
         self.aliases: set[str] = set()

@@ -176,6 +176,8 @@ class Expressions:
                     heads = row_heads([c.value.copy() for c in level.columns if not c.qualified], rest)
                 elif (found := self._in_scope(names, level, node)) is not None:
                     head, fields = found
+                    named = len(names) - len(fields)
+                    self._context.mentions.column(node.steps[named - 1], head, level, qualified=named > 1)
                     heads = [(head, (*(("name", name) for name in fields), *rest))]
                 if heads:
                     break
@@ -273,6 +275,8 @@ class Expressions:
                     wrong = beyond_lateral(level, scope, node)
                     if wrong is not None:
                         self._context.add(wrong, node)
+                    named = len(parts) - len(rest)
+                    self._context.mentions.column(node.parts[named - 1], value, level, qualified=named > 1)
                     return self._fields(value, rest, node)
             if aliases:
                 several = names.ambiguous(parts[0]) if len(aliases) > 1 and names is not None else None

@@ -188,12 +188,17 @@ class Inputs:
             return node, []
         if relation.kind == "view" and relation.query is not None:
             expression, _ = lower_window(relation.query, self._context.catalog, outputs=True)
+            self._context.mentions.table(node, relation)
+            self._context.mentions.enter_view()
             inner, columns = self._context.query(expression.copy(), None)
+            self._context.mentions.leave_view()
             columns = [(c.name, t) for c, (_, t) in zip(relation.schema, columns, strict=True)]
             columns = self.renamed(node, columns)
             made = exp.Subquery(this=inner)
             _set_alias(made, self._context.unique(alias), columns)
             return made, columns
+        if not is_uri:
+            self._context.mentions.table(node, relation)
         view, own = f"__t{len(self._context.inputs)}", self._context.unique(alias)
         self._context.inputs.append(Input(view, own, relation))
         fresh = exp.Table(this=exp.to_identifier(view))

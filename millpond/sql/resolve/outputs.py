@@ -109,13 +109,14 @@ class Outputs:
         columns = [c for c in columns if c not in dropped]
         names = Counter(c.name.lower() for c in columns)
         replaced = self._replaced(star, columns, scope)
+        twice = [names[c.name.lower()] > 1 and bool(c.alias) for c in columns]
+        shown = [f"{c.alias}_{c.name}" if t else c.name for c, t in zip(columns, twice, strict=True)]
+        self._context.mentions.star(projection, star, columns, shown)
         outputs: list[exp.Alias] = []
-        for column in columns:
+        for column, name in zip(columns, shown, strict=True):
             if column.name.lower() in replaced:
                 outputs.append(replaced[column.name.lower()])
                 continue
-            twice = names[column.name.lower()] > 1 and column.alias
-            name = f"{column.alias}_{column.name}" if twice else column.name
             made = exp.Alias(this=column_node(column), alias=exp.to_identifier(name, quoted=True))
             made.meta["star"] = True
             outputs.append(made)
