@@ -14,8 +14,8 @@ import pyarrow as pa
 from millpond import faults
 from millpond.changelog import ORIGIN, envelope
 from millpond.changes import Offset, Position
+from millpond.connectors.cdc.capturing import Capturing
 from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, MOVED, OP
-from millpond.connectors.cdc.source import CapturingSource
 from millpond.connectors.source import SEQ, Source
 from millpond.loading.bulk_load import Reached, fingerprint
 from millpond.loading.capture_tables import let_go
@@ -38,7 +38,7 @@ class CapturedStream(OverSources):
         self._store = store
         self._mask = mask
         self.name = f"stream:{stream}"
-        assert isinstance(source, CapturingSource)
+        assert isinstance(source, Capturing)
         self._source = source.claimed(f"{identity}/{self.name}")
 
     @property

@@ -15,8 +15,8 @@ import pyarrow as pa
 from millpond import faults
 from millpond.changes import ROW, Changes, Offset, Position
 from millpond.clock import Clock
+from millpond.connectors.cdc.capturing import Capturing
 from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, KEPT, MOVED, OP, PUT
-from millpond.connectors.cdc.source import CapturingSource
 from millpond.connectors.source import Source, find_source
 from millpond.errors import CaptureLost, CaptureRefused, Error
 from millpond.loading.bulk_load import LoadedTable, TakeIn, fingerprint, last_of_each
@@ -65,7 +65,7 @@ class CapturedTable(LoadedTable):
         self._mask = mask
         relation = next(iter(self._views.values())).relation
         shared = open_source(relation)
-        assert isinstance(shared, CapturingSource)
+        assert isinstance(shared, Capturing)
         self._shared = shared
         """The source that statements are checked with."""
         self._source = shared.claimed(f"{identity}/{plan.name}")
@@ -92,17 +92,17 @@ class CapturedTable(LoadedTable):
         try:
             rows = self._follow()
         except (CaptureRefused, CaptureLost) as error:
-            polled = self._source.values["incremental.column"] is not None
+            polled = self._source.polls_instead
             if not polled and self._reached().at is not None:
                 raise
             if self.refused is None:
                 name, hint = self.plan.target.name, f" ({error.hint})" if error.hint else ""
-                loads = self._source.values["initial.load"] == "full"
+                loads = self._source.loads_first
                 does = "is polled" if polled else "was read once" if loads else "has no rows yet"
                 log.warning('table "%s" %s: %s', name, does, self._mask(f"{error.message}{hint}"))
             self.refused = error
             self._source.fall_back(error)
-            return super().advance() if polled or self._source.values["initial.load"] == "full" else 0
+            return super().advance() if polled or self._source.loads_first else 0
         self.refused = None
         return rows
 
@@ -114,7 +114,7 @@ class CapturedTable(LoadedTable):
             try:
                 faults.reach("capture: begun")
                 reload = reached.at is not None or reached.to is not None or not reached.known
-                if reload and self._source.values["initial.load"] == "none":
+                if reload and not self._source.loads_first:
                     nothing = Changes(self.plan.query.schema.arrow().empty_table())
                     self._commit(nothing, Position(self.plan.name, fingerprint(end), 0, {"at": end}))
                     return 0
@@ -268,7 +268,7 @@ def release_kept(entry: Saved | None, kind: str, name: str, identity: str, mask:
 
         def forget(uri: str = uri) -> None:
             declared = find_source(uri)
-            if not issubclass(declared, CapturingSource):
+            if not issubclass(declared, Capturing):
                 return
             mine = [s for s in statement.settings if find_option(declared.options, s.name) is not None]
             source = declared(uri, read_options(kind, declared.options, mine), None)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyarrow import csv, parquet
 
 from millpond.connectors.memory import source as memory
@@ -142,6 +143,24 @@ class ObjectsPlace(SourcePlace):
         self.add(table)
 
 
+class DeltaPlace(SourcePlace):
+    """A Delta table, whose versions are polled."""
+
+    values = {"poll.interval": 0.01}
+    replaces = True
+
+    def __init__(self, directory: Path):
+        super().__init__(directory)
+        self.uri = f"delta://{directory}/t"
+        DeltaTable.create(directory / "t", SCHEMA.arrow())
+
+    def add(self, table: pa.Table) -> None:
+        write_deltalake(self.directory / "t", table, mode="append")
+
+    def replace(self, table: pa.Table) -> None:
+        write_deltalake(self.directory / "t", table, mode="overwrite")
+
+
 class StreamPlace(SourcePlace):
     def __init__(self, directory: Path):
         super().__init__(directory)
@@ -187,6 +206,7 @@ class DatabasePlace(SourcePlace):
 
 
 PLACES: dict[str, Callable[[Path], SourcePlace]] = {
+    "delta": DeltaPlace,
     "file": FilePlace,
     "http": HttpPlace,
     "kafka": KafkaPlace,
@@ -267,5 +287,5 @@ def test_a_table_that_nobody_published() -> None:
 def test_a_scheme_without_a_source() -> None:
     with pytest.raises(NotSupported, match="ftp://") as e:
         find_source("ftp://x/y")
-    listed = "abfs://, abfss://, az://, clickhouse://, file://, gcs://, gs://, http://, https://, kafka://"
+    listed = "abfs://, abfss://, az://, clickhouse://, delta://, file://, gcs://, gs://, http://, https://, kafka://"
     assert listed in (e.value.hint or "")

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from millpond.changelog import envelope
 from millpond.changes import Offset
-from millpond.connectors.abilities import Captures
+from millpond.connectors.cdc.capturing import Capturing
 from millpond.connectors.cdc.log import Log
 from millpond.connectors.databases.source import SqlSource
 from millpond.connectors.source import Source, Split
@@ -41,7 +41,7 @@ class LogSplit(Split):
     end: Mapping[str, Any]
 
 
-class CapturingSource(SqlSource, Captures):
+class CapturingSource(SqlSource, Capturing):
     """Reads a database with a changelog."""
 
     def __init__(self, uri: str, values: Mapping[str, Any], declared: Schema | None):
@@ -82,6 +82,14 @@ class CapturingSource(SqlSource, Captures):
     @property
     def captures(self) -> bool:
         return bool(self.values["cdc"])
+
+    @property
+    def polls_instead(self) -> bool:
+        return self.values["incremental.column"] is not None
+
+    @property
+    def loads_first(self) -> bool:
+        return bool(self.values["initial.load"] == "full")
 
     @property
     def follows(self) -> bool:
