@@ -27,7 +27,7 @@ from millpond.app.column_users import ColumnUsers, RenewedView, User
 from millpond.app.drop import Removals
 from millpond.app.handlers import NOTHING, Handlers, WithTypes, handle
 from millpond.app.live_options import check_live, options_of
-from millpond.app.pending_changes import refuse_pending, settled
+from millpond.app.pending_changes import refuse_new_name, refuse_pending, settled
 from millpond.app.published import Publications
 from millpond.app.saved import SavedStatements
 from millpond.app.schema_drift import SchemaDrift
@@ -112,12 +112,7 @@ class Alters:
             self._set(s.action, entry, before, [u for u in users if u.pipeline and u.writes], done)
         elif isinstance(s.action, st.RenameTable):
             refuse_pending(entry, s)
-            if before.name in self.store.logged:
-                raise NotSupported(
-                    f'table "{before.name}" cannot get another name: it follows the log of its database',
-                    hint="drop it, and create it with the other name and the same 'table'",
-                    place=s.place,
-                )
+            refuse_new_name(before, self.store, s)
             if s.cascade:
                 renamed = Renamed(before.name, after.name)
                 cascade = self.cascades.follow(users, before, after, renamed, s.place)

@@ -10,6 +10,7 @@ from typing import Any
 from millpond.alterations import ColumnChange, dump_change
 from millpond.errors import ConnectionLost, Error, NotSupported
 from millpond.sql import statements as st
+from millpond.sql.catalog import Relation
 from millpond.store.catalog import SavedRelation
 from millpond.store.store import Store
 
@@ -59,5 +60,15 @@ def refuse_pending(entry: SavedRelation, s: st.Statement, change: ColumnChange |
         raise NotSupported(
             f'a change of column "{pending.name}" of table "{entry.name}" has begun, and its database has not answered',
             hint="run that ALTER TABLE again, or start the app again: either finishes it",
+            place=s.place,
+        )
+
+
+def refuse_new_name(table: Relation, store: Store, s: st.Statement) -> None:
+    """Raises an error if a table must keep its name."""
+    if table.name in store.logged:
+        raise NotSupported(
+            f'table "{table.name}" cannot get another name: it follows the log of its database',
+            hint="drop it, and create it with the other name and the same 'table'",
             place=s.place,
         )

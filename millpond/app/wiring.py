@@ -162,12 +162,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         spark.session,
     )
     runner = Runner(
-        statements.make,
-        store,
-        query_states,
-        loader,
-        turn,
-        spark,
+        *(statements.make, store, query_states, loader, turn, spark),
         state.path / "scratch",
         mask,
         report,
@@ -363,7 +358,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         with_types=spark.with_types,
         read_only=read_only,
     )
-    runtime = Runtime(
+    return Runtime(
         lock=lock,
         lifetime=lifetime,
         state=state,
@@ -402,4 +397,3 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         upgrades=upgrades,
         secrets=secrets,
     )
-    return runtime

@@ -36,7 +36,6 @@ from millpond.tables.registry import find_backend
 from millpond.types import Schema
 
 log = logging.getLogger("millpond")
-
 T = TypeVar("T")
 Durability = Literal["commit", "batch", "none"]
 
@@ -50,8 +49,7 @@ class Store:
 
     def __init__(self, journal: Journal, state: StateDirectory, clock: Clock):
         self.journal = journal
-        self._clock = clock
-        self._state = state
+        self._clock, self._state = clock, state
         self._tables: dict[str, Backend] = {}
         self._durability: dict[str, Durability] = {}
         self.options: dict[str, Mapping[str, Any]] = {}  # of declared tables, by their names in lower case

@@ -65,9 +65,7 @@ class Snapshot(ABC):
         return None
 
     def decimal_sum(self, column: str) -> tuple[Decimal | None] | None:
-        """Returns the exact sum of a DECIMAL column, NULL if no row has a value, on a fast path; None if
-        there is none.
-        """
+        """Returns the exact sum of a DECIMAL column, NULL if no row has a value; None without a fast path."""
         return None
 
     @abstractmethod
@@ -374,9 +372,7 @@ class Backend(ABC):
 
     @property
     def last_commit(self) -> int:
-        """Returns the number of the last commit that changed a table of the app's journal; -1 for others, and before
-        it.
-        """
+        """Returns the number of the last commit that changed a table of the app's journal; -1 without one."""
         return -1
 
     @property

@@ -20,9 +20,10 @@ from millpond.changes import Changes, Position
 from millpond.clock import Clock
 from millpond.errors import Closed, Error, InvalidOption, NotSupported
 from millpond.lookup import Lookup, Made, Run
-from millpond.options import Option, Setting, read_options
+from millpond.options import Setting, read_options
 from millpond.predicates import Predicate
 from millpond.records.fitting import fitting_keys
+from millpond.tables._cache_options import OPTIONS
 from millpond.tables._cached_keys import has_key, is_key
 from millpond.tables._codec import is_plain
 from millpond.tables._lru import BoundedRows
@@ -38,38 +39,7 @@ class CacheTable(Backend):
     journalled = False
     inside = True
     evicts = True
-    options = (
-        Option(
-            "max_size",
-            "int",
-            "The number of rows in the cache; the least recently used one is evicted first.",
-            default=10_000,
-        ),
-        Option(
-            "max_memory",
-            "size",
-            "The number of bytes that the rows may use, including 200 for each row in addition to "
-            "its values.",
-        ),
-        Option(
-            "ttl",
-            "duration",
-            "How long a row stays in the cache after it was written or read from the backend.",
-        ),
-        Option(
-            "cache.over",
-            "secret",
-            "The backend behind the cache: the URL that its option `url` takes, or its name.",
-        ),
-        Option("table", "text", "The name of the table in the backend. By default its name here."),
-        Option(
-            "cdc",
-            "bool",
-            "Whether to follow the change log of the database behind the cache (PostgreSQL, MySQL): rows that other "
-            "programs change leave the cache.",
-            default=False,
-        ),
-    )
+    options = OPTIONS
 
     def __init__(self, name: str, rows: BoundedRows, over: Backend | None):
         self.schema = rows.schema
