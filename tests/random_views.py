@@ -219,7 +219,18 @@ class Views:
         forms = [
             f"RANK() OVER (PARTITION BY {alias}.{key} ORDER BY {alias}.{other})",
             f"COUNT({alias}.{other}) OVER (PARTITION BY {alias}.{key})",
+            f"DENSE_RANK() OVER (ORDER BY {alias}.{other} DESC)",
+            f"COUNT({alias}.{other}) OVER (ORDER BY {alias}.{key})",
+            "COUNT(*) OVER ()",
         ]
+        if self.random.random() < 0.3:
+            call = self.random.choice(
+                ("RANK() OVER (ORDER BY COUNT(*))", f"SUM(COUNT(*)) OVER (ORDER BY {alias}.{key})")
+            )
+            outputs = f"{alias}.{key} AS c0, COUNT(*) AS c1, CAST({call} AS INT) AS w"
+            where = self._where(columns, alias)
+            kinds = {"c0": columns[key], "c1": "int", "w": "int"}
+            return f"SELECT {outputs} FROM {item}{where} GROUP BY {alias}.{key}", kinds
         call = self.random.choice(forms)
         outputs, kinds = self._outputs([(f"{alias}.{n}", k) for n, k in columns.items()])
         kinds = {**kinds, "w": "int"}
@@ -234,8 +245,11 @@ class Views:
         other, b, theirs = self._item(depth)
         kinds = ("int", "decimal", "date", "text", "wide")
         y = self.random.choice([n for n, kind in theirs.items() if kind in kinds] or list(theirs)[:1])
-        call = self.random.choice((f"MIN({b}.{y})", f"MAX({b}.{y})", "COUNT(*)"))
-        kind = "int" if call == "COUNT(*)" else theirs[y]
+        call = self.random.choice((f"MIN({b}.{y})", f"MAX({b}.{y})", "COUNT(*)", f"COUNT(DISTINCT {b}.{y})"))
+        kind = "int" if call.startswith("COUNT") else theirs[y]
+        numbers = [n for n, k in theirs.items() if k == "int"]
+        if numbers and self.random.random() < 0.15:
+            call, kind = f"STDDEV_POP({b}.{self.random.choice(numbers)})", "double"
         where = ""
         pairs = [(x, y) for x in ours for y in theirs if ours[x] == theirs[y] != "double"]
         if pairs and self.random.random() < 0.6:
@@ -263,13 +277,14 @@ class Views:
         pairs = [(x, y) for x in ours for y in theirs if ours[x] == theirs[y] != "double"]
         if not pairs:
             return self._rows(depth)
-        x, y = self.random.choice(pairs)
+        (x, y), (x2, y2) = self.random.choice(pairs), self.random.choice(pairs)
         some = self._condition(ours, a)
         where = self._where(theirs, b)
         condition = self.random.choice(
             (
                 f"{a}.{x} NOT IN (SELECT {b}.{y} FROM {other}{where})",
                 f"{a}.{x} NOT IN (SELECT {b}.{y} FROM {other} WHERE {b}.{y} IS NOT NULL)",
+                f"{a}.{x} NOT IN (SELECT {b}.{y} FROM {other} WHERE {b}.{y2} = {a}.{x2})",
                 f"({some} OR EXISTS (SELECT 1 FROM {other} WHERE {b}.{y} = {a}.{x}))",
                 f"({some} OR {a}.{x} IN (SELECT {b}.{y} FROM {other}{where}))",
                 f"({some} AND EXISTS (SELECT 1 FROM {other}{where}))",
@@ -289,9 +304,11 @@ class Views:
             (f"ROLLUP ({a}, {b})", f"CUBE ({a}, {b})", f"GROUPING SETS (({a}), ({b}), ())")
         )
         where = self._where(columns, alias)
-        outputs = f"{a} AS c0, {b} AS c1, COUNT(*) AS c2"
+        call = self.random.choice(("COUNT(*)", f"GROUPING({a})", f"GROUPING_ID({a}, {b})", "GROUPING_ID()"))
+        outputs = f"{a} AS c0, {b} AS c1, CAST({call} AS INT) AS c2"
         kinds = {"c0": columns[one], "c1": columns[two], "c2": "int"}
-        return f"SELECT {outputs} FROM {item}{where} GROUP BY {form}", kinds
+        having = self.random.choice(("", "", f" HAVING GROUPING({b}) = 0 AND COUNT(*) > 1"))
+        return f"SELECT {outputs} FROM {item}{where} GROUP BY {form}{having}", kinds
 
     def _crossed(self, depth: int) -> Relation:
         """Returns a join without an equality of columns."""
@@ -363,6 +380,9 @@ class Views:
             wanted = {"decimal": "DECIMAL(10,2)", "wide": "DECIMAL(38,4)"}.get(kind)
             outputs.append(f"{call} AS {at}" if wanted is None else f"CAST({call} AS {wanted}) AS {at}")
             made[at] = kind
+        if keys and kinds[keys[0]] in ("int", "text") and self.random.random() < 0.2:
+            form = f"{keys[0]} % 2" if kinds[keys[0]] == "int" else f"concat({keys[0]}, '?')"
+            outputs[0], keys = f"{form} AS c0", [form]
         group = f" GROUP BY {', '.join(keys)}" if keys else ""
         having = " HAVING COUNT(*) > 1" if keys and self.random.random() < 0.3 else ""
         return f"SELECT {', '.join(outputs)} FROM {item}{where}{group}{having}", made

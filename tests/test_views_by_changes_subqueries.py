@@ -52,7 +52,32 @@ QUERIES = (
     "SELECT a.id, b.id AS other FROM a LEFT JOIN b ON a.k > b.x",
     "SELECT a.id, t.c FROM a CROSS JOIN (SELECT COUNT(*) AS c FROM log) t",
     "SELECT a.g, COUNT(*) AS c FROM a, b WHERE (a.k = b.k AND b.x = 1) OR (a.k = b.k AND a.n > 2) GROUP BY a.g",
+    # NOT IN of the rows around it, and other aggregates of them.
+    "SELECT id, k FROM a WHERE k NOT IN (SELECT b.x FROM b WHERE b.g = a.g)",
+    "SELECT id, k FROM a WHERE k + 1 NOT IN (SELECT b.x FROM b WHERE b.k < a.k AND b.g = 'x')",
+    "SELECT id, (SELECT STDDEV_POP(b.x) FROM b WHERE b.k = a.k) AS s FROM a",
+    "SELECT id, (SELECT MEDIAN(b.x) FROM b WHERE b.k = a.k) AS m FROM a",
+    "SELECT id, (SELECT SUM(DISTINCT b.x) FROM b WHERE b.k = a.k) AS s FROM a",
+    "SELECT id, (SELECT DISTINCT b.k + 1 FROM b WHERE b.k = a.k) AS s FROM a",
+    "SELECT id, (SELECT DISTINCT MAX(b.x) FROM b WHERE b.k = a.k) AS s FROM a",
+    # Numbers with a floating point.
+    "SELECT SUM(f) AS s, AVG(f) AS a, MIN(f) AS b, MAX(f) AS c, COUNT(DISTINCT f) AS d, COUNT(f) AS n FROM a",
+    "SELECT upper(g) AS g, AVG(f) AS a, SUM(f) FILTER (WHERE k > 1) AS s, MAX(f) AS m FROM a GROUP BY upper(g)",
+    "SELECT k % 2 AS odd, SUM(f) AS s, COUNT(*) AS c FROM a GROUP BY k % 2 HAVING SUM(f) > 1",
+    # Windows over all rows, and over groups.
+    "SELECT id, RANK() OVER (ORDER BY f) AS r, COUNT(*) OVER () AS c FROM a WHERE k > 0",
+    "SELECT id, SUM(n) OVER (ORDER BY id) AS r FROM a",
+    "SELECT id, k, SUM(x) OVER (PARTITION BY k + 1) AS s FROM b",
+    "SELECT g, SUM(x) AS s, RANK() OVER (ORDER BY SUM(x)) AS r FROM log GROUP BY g",
+    "SELECT g, k, SUM(x) AS s, SUM(SUM(x)) OVER (PARTITION BY g) AS r FROM log GROUP BY g, k",
+    "SELECT g, COUNT(*) AS s, COUNT(*) OVER () AS r FROM log GROUP BY g HAVING COUNT(*) > 1",
+    "SELECT g, SUM(x) AS s FROM log GROUP BY g QUALIFY ROW_NUMBER() OVER (ORDER BY SUM(x) DESC, g) < 3",
     # Sets of keys.
+    "SELECT k, g, GROUPING(k) AS a, GROUPING(g) AS b, COUNT(*) AS n FROM log GROUP BY ROLLUP (k, g)",
+    "SELECT g, k, GROUPING_ID(g, k) AS i, GROUPING_ID() AS j, grouping__id AS h FROM b GROUP BY CUBE (g, k)",
+    "SELECT g, k, x, GROUPING_ID() AS i FROM b GROUP BY GROUPING SETS ((g), (k)), ROLLUP (x)",
+    "SELECT k, SUM(x) AS s FROM log GROUP BY ROLLUP (k) HAVING GROUPING(k) = 0",
+    "SELECT CASE WHEN GROUPING(k) = 1 THEN 'all' ELSE 'one' END AS w, SUM(x) AS s FROM log GROUP BY ROLLUP (k)",
     "SELECT g, k, COUNT(*) AS c, SUM(x) AS s FROM b GROUP BY ROLLUP (g, k)",
     "SELECT g, k, MAX(x) AS s FROM b GROUP BY CUBE (g, k) HAVING COUNT(*) > 1",
     "SELECT g, k, x, COUNT(*) AS c FROM b GROUP BY x, GROUPING SETS ((g), (k), ())",
@@ -60,9 +85,9 @@ QUERIES = (
 )
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(6))
 def test_views_with_subqueries_are_what_their_queries_answer(part: int) -> None:
-    queries, random = QUERIES[part::4], Random(part)
+    queries, random = QUERIES[part::6], Random(part)
     with App(TABLES) as app:
         for i, query in enumerate(queries):
             app.sql(f"CREATE TABLE v{i} WITH ('refresh' = 'incremental') AS {query}")
@@ -74,7 +99,7 @@ def test_views_with_subqueries_are_what_their_queries_answer(part: int) -> None:
             for i, query in enumerate(queries):
                 assert bag(app, f"SELECT * FROM v{i}") == bag(app, query), query
         for view in app._runtime.views:
-            assert view.by_changes.rounds > 3, view.plan.text
+            assert 0 < view.rounds - 1 <= 2 * view.by_changes.rounds, view.plan.text
 
 
 @pytest.mark.parametrize(

@@ -358,7 +358,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         with_types=spark.with_types,
         read_only=read_only,
     )
-    return Runtime(
+    runtime = Runtime(
         lock=lock,
         lifetime=lifetime,
         state=state,
@@ -397,3 +397,4 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         upgrades=upgrades,
         secrets=secrets,
     )
+    return runtime

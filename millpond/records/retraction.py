@@ -1,19 +1,25 @@
 """Keeps aggregates of groups whose values come and go: what is added can be taken back, exactly.
 
 The rows of the table of functions name these. Values are integers, decimals, texts, dates, times and Booleans: those
-that compare exactly. A result that is out of range raises Unfit, as in ``aggregates.py``.
+that compare exactly; and floating point numbers, whose exact sum is kept and rounded once. A result that is out of
+range raises Unfit, as in ``aggregates.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
+from math import inf, isfinite
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from millpond.records.aggregates import EXACT, averaged, summed
+from millpond.records.tuples import NAN
 from millpond.records.values import Unfit
+
+_UNITS = 1 << 1074
+"""Every finite DOUBLE is a whole number of these parts of 1."""
 
 
 class Retraction(Protocol):
@@ -95,6 +101,50 @@ class _Average:
         return {}
 
 
+class _FloatSums:
+    """Keeps the exact sum of floating point numbers: an integer, in units of the least of them. NaN and infinities are
+    counted apart.
+    """
+
+    keeps_values = False
+
+    def __init__(self, *, mean: bool):
+        self._mean = mean
+
+    def start(self) -> list[int]:
+        return [0, 0, 0, 0, 0]
+
+    def add(self, state: list[int], value: float | None, times: int) -> None:
+        if value is None:
+            return
+        state[0] += times
+        if isfinite(value):
+            above, below = value.as_integer_ratio()
+            exact = times * above * (_UNITS // below)
+            state[1] += exact
+        else:
+            state[2 if value != value else 3 if value > 0 else 4] += times
+
+    def load(self, state: list[int], count: int, total: Any, size: Any) -> None:
+        raise NotImplementedError("values are added one by one")
+
+    def read(self, state: list[int]) -> float | None:
+        count, total, not_numbers, above, below = state
+        if not count:
+            return None
+        if not_numbers or (above and below):
+            return NAN
+        if above or below:
+            return inf if above else -inf
+        try:
+            return total / _UNITS / (count if self._mean else 1)
+        except OverflowError:
+            raise Unfit("the sum is out of range") from None
+
+    def values(self, state: Any) -> dict[Any, int]:
+        return {}
+
+
 class _Count:
     """Keeps a count."""
 
@@ -162,7 +212,7 @@ class _Extreme(_Values):
         if known is not None:
             if value in state[0]:
                 state[1] = self._pick(known, value)
-            elif value == known:
+            elif value == known or value is known:
                 state[1] = None
 
     def read(self, state: Any) -> Any:
@@ -174,6 +224,21 @@ class _Extreme(_Values):
     def values(self, state: Any) -> dict[Any, int]:
         found: dict[Any, int] = state[0]
         return found
+
+
+def floats_back(function: str, *, distinct: bool) -> Retraction | None:
+    """Returns how an aggregate of floating point numbers is kept; None if it is not."""
+    if function in ("sum", "avg"):
+        return None if distinct else _FloatSums(mean=function == "avg")
+    if function in ("min", "max"):
+        pick = min if function == "min" else max
+        return _Extreme(lambda *values: pick(*values, key=_with_nan))
+    return count_back(pa.float64(), distinct=distinct) if function == "count" else None
+
+
+def _with_nan(value: float) -> tuple[bool, float]:
+    """Returns what floating point numbers are sorted by: NaN is greater than all others."""
+    return (True, 0.0) if value != value else (False, value)
 
 
 def count_back(dtype: pa.DataType | None, *, distinct: bool) -> Retraction | None:

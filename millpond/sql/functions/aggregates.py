@@ -12,7 +12,7 @@ from millpond.sql.functions._builders import arguments, ignoring_nulls, several
 from millpond.sql.functions.base import Aggregate, Function
 from millpond.sql.render.duckdb import aggregates as duckdb
 from millpond.sql.typing import aggregates as types
-from millpond.sql.typing.coercion import BIGINT, BOOLEAN
+from millpond.sql.typing.coercion import BIGINT, BOOLEAN, TINYINT
 from millpond.sql.typing.rule import always
 
 # fmt: off
@@ -104,9 +104,11 @@ FUNCTIONS: tuple[Function, ...] = (
         node=exp.FirstValue, build=ignoring_nulls(exp.FirstValue), lowers=parts.same_as(exp.First)),
     Aggregate("grouping",
         "1 in rows of ROLLUP, CUBE or GROUPING SETS that are not grouped by a column, else 0.",
-        "SELECT max(i) = 1 FROM (SELECT grouping(g) AS i FROM t GROUP BY ROLLUP (g))", arity="1"),
+        "SELECT max(i) = 1 FROM (SELECT grouping(g) AS i FROM t GROUP BY ROLLUP (g))", arity="1",
+        type=always(TINYINT), duckdb=duckdb.grouping),
     Aggregate("grouping_id", "The bits of grouping() of all grouping columns, as a number.",
-        "SELECT max(i) = 1 FROM (SELECT grouping_id() AS i FROM t GROUP BY ROLLUP (g))", arity="any"),
+        "SELECT max(i) = 1 FROM (SELECT grouping_id() AS i FROM t GROUP BY ROLLUP (g))", arity="any",
+        type=always(BIGINT), duckdb=duckdb.grouping),
     Aggregate("histogram_numeric", "A histogram of so many bars, as an array of structs.",
         "size(histogram_numeric(d, 2)) = 2", arity="2", grows=measures.bars),
     Aggregate("kurtosis", "The kurtosis of the values.", "round(kurtosis(d), 2) = -1.36", arity="1",

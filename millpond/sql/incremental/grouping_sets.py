@@ -40,7 +40,7 @@ def _union(select: exp.Select, group: exp.Expr) -> exp.Expr:
     sets: list[Keys] = [list(dict.fromkeys(k for part in parts_ for k in part)) for parts_ in product(*parts)]
     if len(sets) > _MOST:
         raise NotKept(f"GROUPING SETS, CUBE or ROLLUP of more than {_MOST} sets")
-    every = list(dict.fromkeys(k for keys in sets for k in keys))
+    every = list(dict.fromkeys(k for e in group.expressions for k in keys_of(e)))
     with_ = select.args.get("with_")
     groups: list[exp.Expr] = [_group(select, keys, every, alone=len(sets) == 1) for keys in sets]
     made = reduce(lambda a, b: exp.Union(this=a, expression=b, distinct=False), groups)
@@ -85,9 +85,8 @@ def _named(projection: exp.Expr, missing: Keys, every: Sequence[exp.Expr]) -> ex
 def _without(node: exp.Expr, missing: Keys, every: Sequence[exp.Expr]) -> exp.Expr:
     """Returns an output of the groups without the ``missing`` keys. Aggregates see rows, with all keys."""
     dtype = type_of(node)
-    if isinstance(node, exp.Grouping | exp.GroupingId):
-        asked = node.expressions or every
-        bits = reduce(lambda bits, key: bits * 2 + (key in missing), asked, 0)
+    if isinstance(node, exp.Anonymous) and node.name.lower() in ("grouping", "grouping_id"):
+        bits = reduce(lambda bits, key: bits * 2 + (key in missing), node.expressions or every, 0)
         return exp.Literal.number(bits) if dtype is None else cast(exp.Literal.number(bits), dtype)
     if is_aggregate(without_filter(node)):
         return node

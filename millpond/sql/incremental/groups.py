@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.records.retraction import floats_back
 from millpond.sql.aggregate.final import replaced
 from millpond.sql.aggregate.find import Call, aggregates, call_of, row_of
 from millpond.sql.aggregate.nodes import column, named, source
@@ -50,6 +51,11 @@ def build_group(
     arguments: list[exp.Expr] = []
     kept = [_kept(select, call_of(c), keys, arguments, inputs) for c in calls]
     again = [c for c, k in zip(calls, kept, strict=True) if k is None]
+    if again and not _found_by_keys(frame, keys):
+        # Exact sums of floating point numbers may differ from recomputed ones in the last digit, but need no rows.
+        arguments = []
+        kept = [_kept(select, call_of(c), keys, arguments, inputs, floats=True) for c in calls]
+        again = [c for c, k in zip(calls, kept, strict=True) if k is None]
     regrouped = _regrouped(frame, keys, again, conditions) if again else None
     # A change of what only such an aggregate reads is a change of the group: the old and the new row must differ.
     read = list(dict.fromkeys(c for call in again for c in outer_columns(call)))
@@ -132,8 +138,12 @@ def _kept(
     keys: Sequence[exp.Expr],
     arguments: list[exp.Expr],
     inputs: Sequence[Input],
+    *,
+    floats: bool = False,
 ) -> Kept | None:
-    """Returns how the values of a call are taken back; None if a touched group is computed again."""
+    """Returns how the values of a call are taken back, with ``floats`` also floating point numbers; None if a touched
+    group is computed again.
+    """
     row = row_of(call.function)
     if row is None or not row.by_group:
         raise NotKept(f"the aggregate {call.name}")
@@ -156,16 +166,18 @@ def _kept(
     if call.condition is not None and argument is not None:
         argument = exp.Case(ifs=[exp.If(this=call.condition.copy(), true=argument.copy())])
     dtype = None if argument is None else type_of(argument)
-    if argument is not None and (dtype is None or not is_plain(dtype) or not is_key(dtype)):
+    floating = dtype is not None and pa.types.is_floating(dtype)
+    if argument is not None and (dtype is None or not is_plain(dtype) or not (is_key(dtype) or floats)):
         return None
-    way = row.retracts(dtype, distinct=distinct)
+    way = floats_back(row.name, distinct=distinct) if floating else row.retracts(dtype, distinct=distinct)
     if way is None:
         return None
     at = None
     if argument is not None:
         arguments.append(argument)
         at = len(keys) + len(arguments) - 1
-    values = _values(select, keys, argument, inputs) if way.keeps_values and argument is not None else None
+    listed = argument is not None and (way.keeps_values or (floating and row.name != "count"))
+    values = _values(select, keys, argument, inputs) if listed and argument is not None else None
     return Kept(row.name, distinct, at, dtype, values)
 
 
@@ -223,16 +235,22 @@ def _sums(at: int, how: Kept, argument: exp.Expr) -> list[tuple[str, exp.Expr]]:
     return [(f"s{at}", exp.Sum(this=wide)), (f"m{at}", exp.Sum(this=size))]
 
 
+def _found_by_keys(frame: Frame, keys: Sequence[exp.Expr]) -> bool:
+    """Returns whether the rows of a group are found by its keys."""
+    places = [frame.at(k) for k in keys]
+    found = tuple(p for p in places if p is not None)
+    return bool(keys) and len(found) == len(keys) and finds(frame.node, found)
+
+
 def _regrouped(
     frame: Frame, keys: Sequence[exp.Expr], calls: Sequence[exp.Expr], conditions: Sequence[exp.Expr]
 ) -> Regrouped:
     names = [call_of(c).name for c in calls]
     if not keys:
         raise NotKept(f"{names[0]} over all rows")
-    places = [frame.at(k) for k in keys]
-    found = tuple(p for p in places if p is not None)
-    if len(found) < len(keys) or not finds(frame.node, found):
+    if not _found_by_keys(frame, keys):
         raise NotKept(f"{names[0]} of groups whose rows no index finds")
+    found = tuple(p for k in keys if (p := frame.at(k)) is not None)
     outputs = [named(frame.over(k), f"k{i}") for i, k in enumerate(keys)]
     outputs += [named(frame.over(c), f"a{i}") for i, c in enumerate(calls)]
     select = exp.Select(

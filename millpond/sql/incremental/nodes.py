@@ -86,7 +86,7 @@ class StepNode(_OverOne):
 class Kept:
     """Describes an aggregate whose values can be taken back: ``function`` names it in the table of functions, with
     ``argument`` the column of its argument, None for rows. ``values`` returns the values of its argument in each group
-    and how often they occur, for a function that keeps them.
+    and how often they occur, for a function that keeps them, or an exact sum of them.
     """
 
     function: str
@@ -99,6 +99,11 @@ class Kept:
     def sizes(self) -> bool:
         """Returns whether it needs the sum of the sizes of its values, without their signs."""
         return self.function == "avg" and self.type is not None and pa.types.is_integer(self.type)
+
+    @property
+    def floating(self) -> bool:
+        """Returns whether its values have a floating point."""
+        return self.type is not None and pa.types.is_floating(self.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +140,8 @@ class GroupNode(_OverOne):
 
     def __str__(self) -> str:
         what = "groups" if self.keys else "total"
-        multisets = any(a is not None and a.values is not None for a in self.aggregates)
+        exact = ("sum", "avg")  # of numbers with a floating point: their values only set the state
+        multisets = any(a is not None and a.values and a.function not in exact for a in self.aggregates)
         kept = "the values of each group" if multisets else "counts and sums of each group"
         again = "; some aggregates from all rows of a touched group" if self.regrouped is not None else ""
         return f"{what}: touched groups; keeps {kept}{again}"
@@ -248,14 +254,19 @@ class TopNode(_OverOne):
 
 @dataclass(frozen=True, slots=True)
 class WindowNode(_OverOne):
-    """Evaluates ``query`` over all rows of its input with equal ``columns``: window functions that divide by them."""
+    """Evaluates ``query`` over all rows of its input with equal ``columns``: window functions that divide by them.
+    Without columns it is evaluated over all rows.
+    """
 
     columns: tuple[int, ...]
     query: Resolved
     types: tuple[pa.DataType, ...]
 
     def __str__(self) -> str:
-        return "windows: all rows of touched partitions, found by index, before and after; keeps nothing"
+        rows = (
+            "all rows of touched partitions, found by index" if self.columns else "all rows of what is below"
+        )
+        return f"windows: {rows}, before and after; keeps nothing"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from sqlglot import exp
 from millpond.sql.aggregate.nodes import column, named, not_null
 from millpond.sql.conjuncts import bare, outer_columns
 from millpond.sql.incremental.frames import NotKept
+from millpond.sql.incremental.subqueries import is_plain
 from millpond.sql.rewrite.context import is_filter
 from millpond.sql.typing import output_types
 from millpond.types import Column
@@ -32,6 +33,8 @@ def _rewritten(value: exp.Expr, query: exp.Expr, number: int) -> exp.Expr:
     while isinstance(query, exp.Subquery) and not query.args.get("alias"):
         query = query.this
     (dtype, *more) = output_types(query)
+    if not more and any(outer_columns(query)) and is_plain(query) and value.find(exp.Query) is None:
+        return _correlated(value, query)
     if more or any(outer_columns(query)) or not isinstance(value, exp.Column):
         raise NotKept("NOT IN (SELECT …) of a correlated subquery, or of what is not a column")
     rows, counted = f"__m{number}", f"__n{number}"
@@ -56,6 +59,27 @@ def _rewritten(value: exp.Expr, query: exp.Expr, number: int) -> exp.Expr:
     return exp.Paren(
         this=exp.And(this=exp.Not(this=exp.Exists(this=there)), expression=exp.Paren(this=either))
     )
+
+
+def _correlated(value: exp.Expr, query: exp.Select) -> exp.Expr:
+    """Returns the test that no row has the value, or NULL, and that there is none if the value is NULL."""
+    made = query.copy()
+    found = made.expressions[0].unalias()
+    sides: list[exp.Expr] = [
+        exp.EQ(this=value.copy(), expression=found.copy()),
+        exp.Is(this=exp.Paren(this=found.copy()), expression=exp.Null()),
+        exp.Is(this=exp.Paren(this=value.copy()), expression=exp.Null()),
+    ]
+    maybe = exp.Paren(this=exp.or_(*sides, copy=False, wrap=False))
+    where = made.args.get("where")
+    made.set(
+        "where",
+        exp.Where(
+            this=maybe if where is None else exp.And(this=exp.Paren(this=where.this), expression=maybe)
+        ),
+    )
+    made.set("expressions", [named(exp.Literal.number(1), "one")])
+    return exp.Not(this=exp.Exists(this=made))
 
 
 def _from(query: exp.Expr, alias: str) -> exp.Subquery:

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.sql.aggregate.find import aggregates
 from millpond.sql.aggregate.nodes import named
 from millpond.sql.conjuncts import outer_columns
+from millpond.sql.grouping import grouping_keys, is_aggregated
 from millpond.sql.incremental.frames import NotKept
 from millpond.sql.incremental.groups import used_inputs
 from millpond.sql.incremental.nodes import Node, SortKey, TopNode, is_plain
@@ -71,7 +73,11 @@ def _break_ties_of_windows(select: exp.Select) -> None:
     windows = [w for root in roots for w in root.find_all(exp.Window) if breaks_ties(w)]
     if not windows:
         return
-    read = list(dict.fromkeys(c for root in roots for c in outer_columns(root)))
+    read: list[exp.Expr]
+    if is_aggregated(select):  # they order groups
+        read = list(dict.fromkeys([*grouping_keys(select), *aggregates(select)]))
+    else:
+        read = list(dict.fromkeys(c for root in roots for c in outer_columns(root)))
     for window in windows:
         order = window.args.get("order") or exp.Order(expressions=[])
         for column in (c.copy() for c in read):

@@ -8,6 +8,14 @@ from millpond.sql.incremental.not_in import not_in
 from millpond.sql.incremental.scalars import scalars
 from millpond.sql.rewrite import Rewrite
 from millpond.sql.rewrite.any_all import any_all
-from millpond.sql.rewrite.groups_first import groups_first
+from millpond.sql.rewrite.groups_first import groups_before_windows, groups_first
 
-AS_JOINS: tuple[Rewrite, ...] = (groups_first, any_all, not_in, exists_as_count, scalars, grouping_sets)
+AS_JOINS: tuple[Rewrite, ...] = (
+    groups_first,
+    groups_before_windows,
+    any_all,
+    not_in,
+    exists_as_count,
+    scalars,
+    grouping_sets,
+)

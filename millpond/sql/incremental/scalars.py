@@ -23,7 +23,10 @@ from millpond.sql.typing import output_types, type_of
 from millpond.types import Column
 
 _MORE = ("limit", "offset", "qualify", "having", "group", "with_", "distinct", "laterals")
-_NONE_OF = {"SUM", "AVG", "MIN", "MAX"}
+_NONE_OF = set(
+    "SUM AVG MIN MAX STDDEV STDDEV_POP STDDEV_SAMP VARIANCE VARIANCE_POP MEDIAN LOGICAL_OR LOGICAL_AND "
+    "BIT_AND_AGG BIT_OR_AGG BIT_XOR_AGG CORR COVAR_POP COVAR_SAMP SKEWNESS KURTOSIS".split()
+)
 """Aggregates that are NULL without rows; COUNT is 0."""
 
 
@@ -71,10 +74,12 @@ def _joined(select: exp.Select, query: exp.Expr, alias: str) -> exp.Expr:
         query = query.this
     if not any(outer_columns(query)):
         return _alone(select, query, alias)
-    if not isinstance(query, exp.Select) or any(query.args.get(k) for k in _MORE):
+    if not isinstance(query, exp.Select) or any(query.args.get(k) for k in _MORE if k != "distinct"):
         raise NotKept("a correlated subquery that is not a SELECT of rows or a total")
     query = query.copy()
     query.set("order", None)
+    if is_aggregated(query):
+        query.set("distinct", None)  # a total is one row
     where = query.args.get("where")
     parts = [] if where is None else list(conjuncts(where.this))
     own = {item.alias_or_name.lower() for item, _ in from_items(query)}

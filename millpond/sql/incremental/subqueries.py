@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from sqlglot import exp
 
@@ -50,7 +51,7 @@ def membership(condition: exp.Expr) -> Membership | Values | None:
         query = inner.args["query"]
         while isinstance(query, exp.Subquery | exp.Paren):
             query = query.this
-        if not _is_plain(query):
+        if not is_plain(query):
             return Values(inner.this, query)
         if len(query.expressions) == 1 and inner.this.find(exp.Query) is None:
             equal = exp.EQ(this=inner.this.copy(), expression=query.expressions[0].unalias().copy())
@@ -67,7 +68,7 @@ def factored(condition: exp.Expr) -> list[exp.Expr]:
     return [c for c in first if all(any(c == o for o in other) for other in others)]
 
 
-def _is_plain(query: exp.Expr) -> bool:
+def is_plain(query: exp.Expr) -> TypeGuard[exp.Select]:
     """Returns whether a query has rows of its inputs, which conditions can be added to."""
     return (
         isinstance(query, exp.Select)
@@ -80,7 +81,7 @@ def _is_plain(query: exp.Expr) -> bool:
 def _select(query: exp.Expr) -> exp.Select:
     while isinstance(query, exp.Subquery | exp.Paren):
         query = query.this
-    if not isinstance(query, exp.Select) or not _is_plain(query):
+    if not isinstance(query, exp.Select) or not is_plain(query):
         raise NotKept("a subquery in a condition")
     return query
 

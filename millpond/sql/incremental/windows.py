@@ -38,8 +38,10 @@ def build_window(
         if not (alike(window) or breaks_ties(window)):
             raise NotKept("a window function that depends on the order of equal rows")
     columns = _divided_by([w for root in roots for w in root.find_all(exp.Window)], frame)
-    if not columns or not finds(frame.node, columns):
-        raise NotKept("OVER without PARTITION BY a column that an index finds")
+    if not finds(frame.node, columns):
+        columns = ()
+    if not finds(frame.node, columns):
+        raise NotKept("OVER without PARTITION BY a column, of rows that no operator lists")
     types: list[pa.DataType | None] = [*output_types(select), *map(type_of, more)]
     if not all(is_plain(t) for t in types):
         raise NotKept("a column that is not a number, text, date, time or Boolean")

@@ -6,19 +6,37 @@ their sums. Neither evaluator supports every such subquery in its original place
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sqlglot import exp
 
-from millpond.sql.grouping import clauses_of, grouping_keys, is_aggregate, is_aggregated, without_filter
+from millpond.sql.grouping import (
+    clauses_of,
+    contains_window,
+    grouping_keys,
+    is_aggregate,
+    is_aggregated,
+    without_filter,
+)
 from millpond.sql.typing import type_of
 
 _SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
 
 def groups_first(tree: exp.Expr) -> exp.Expr:
+    return _apart(tree, _needs_groups, "__g")
+
+
+def groups_before_windows(tree: exp.Expr) -> exp.Expr:
+    """Moves window functions next to an aggregate to an outer query over the groups."""
+    return _apart(tree, lambda select: any(contains_window(c) for c in clauses_of(select)), "__w")
+
+
+def _apart(tree: exp.Expr, needed: Callable[[exp.Select], bool], alias: str) -> exp.Expr:
     number = 0
     for select in reversed(list(tree.find_all(exp.Select))):
-        if is_aggregated(select) and _needs_groups(select):
-            made = _Groups(select, f"__g{number}").query()
+        if is_aggregated(select) and needed(select):
+            made = _Groups(select, f"{alias}{number}").query()
             number += 1
             if select is tree:
                 tree = made
@@ -100,7 +118,11 @@ class _Groups:
         return made
 
     def _is_known(self, node: exp.Expr, within: bool) -> bool:
-        """Returns whether it is a value of the groups. In a subquery, `COUNT(*)` and constants are its own."""
+        """Returns whether it is a value of the groups. In a subquery, `COUNT(*)` and constants are its own; before
+        OVER, `COUNT(*)` counts groups.
+        """
+        if isinstance(node.parent, exp.Window) and node.arg_key == "this":
+            return False
         if within and (is_aggregate(without_filter(node)) or node.find(exp.Column) is None):
             return False
         return node in self._values

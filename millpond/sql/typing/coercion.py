@@ -12,6 +12,7 @@ from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
 
 NULL = pa.null()
 BOOLEAN = pa.bool_()
+TINYINT = pa.int8()
 INT = pa.int32()
 BIGINT = pa.int64()
 FLOAT = pa.float32()

@@ -7,10 +7,10 @@ from sys import getsizeof
 from typing import Any
 
 from millpond.query.evaluate import Evaluator
-from millpond.records.retraction import Retraction
+from millpond.records.retraction import Retraction, floats_back
 from millpond.records.values import Unfit
 from millpond.sql.functions import by_name
-from millpond.sql.incremental.nodes import IN, GroupNode, column_at
+from millpond.sql.incremental.nodes import IN, GroupNode, Kept, column_at
 from millpond.views.expressions import Computed, answer_of, picker
 from millpond.views.operators.base import Answered, Operator, Recompute, Round
 from millpond.views.operators.memory import mean, tidy
@@ -34,8 +34,7 @@ class Group(Operator):
         self._again = [i for i, a in enumerate(node.aggregates) if a is None]
         for i, aggregate in enumerate(node.aggregates):
             if aggregate is not None:
-                made = by_name()[aggregate.function].retracts(aggregate.type, distinct=aggregate.distinct)  # type: ignore[attr-defined]
-                self._kept.append((i, aggregate.argument, made))
+                self._kept.append((i, aggregate.argument, _retraction_of(aggregate)))
         self._computed = Computed(node.outputs, (*node.key_types, *node.value_types), evaluator)
         self._regroup = None if node.regrouped is None else answer_of(evaluator, node.regrouped.query)
         self._groups: dict[Row, list[Any] | Row] = {}
@@ -222,3 +221,12 @@ class Group(Operator):
         except Unfit as reason:
             raise Recompute(str(reason)) from None
         return (*key, *values)
+
+
+def _retraction_of(kept: Kept) -> Retraction:
+    made: Retraction
+    if kept.floating:
+        made = floats_back(kept.function, distinct=kept.distinct)  # type: ignore[assignment]
+    else:
+        made = by_name()[kept.function].retracts(kept.type, distinct=kept.distinct)  # type: ignore[attr-defined]
+    return made

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from sqlglot import exp
 
 from millpond.sql import functions
-from millpond.sql.functions import by_node
+from millpond.sql.functions import by_name, by_node
 from millpond.sql.nodes import NEVER_NULL
 from millpond.sql.render.duckdb import windows
 from millpond.sql.render.duckdb.arithmetic import divide
@@ -25,6 +27,8 @@ from millpond.sql.typing.coercion import (
     is_decimal,
     is_nested,
 )
+
+_MOST_KEYS = 62
 
 
 def _distinct(node: exp.Expr) -> str:
@@ -52,6 +56,31 @@ def count_if(r: Expressions, node: exp.Expr) -> Call:
 def distinct_count(r: Expressions, node: exp.Expr) -> Call:
     """Renders APPROX_COUNT_DISTINCT: the exact number is close enough."""
     return Call((f"count(DISTINCT {r.sql(argument(node))})",))
+
+
+def grouping(r: Expressions, node: exp.Expr) -> Call:
+    """Renders GROUPING and GROUPING_ID, whose arguments are all keys if there are none. Spark says where they may not
+    be.
+    """
+    select = node.find_ancestor(exp.Select)
+    group = None if select is None else select.args.get("group")
+    parts = [] if group is None else group.expressions
+    if not any(isinstance(part, exp.Rollup | exp.Cube | exp.GroupingSets) for part in parts):
+        raise Unrenderable("GROUPING without ROLLUP, CUBE or GROUPING SETS")
+    keys = list(dict.fromkeys(key for part in parts for key in _keys_of(part)))
+    asked = node.expressions or keys
+    if any(key not in keys for key in asked) or len(asked) > _MOST_KEYS:
+        raise Unrenderable("GROUPING of what is not grouped by")
+    result = r.type(node)
+    return Call((f"grouping({', '.join(r.sql(key) for key in asked)})",), lambda s: typed(s, result))
+
+
+def _keys_of(part: exp.Expr) -> Iterator[exp.Expr]:
+    if isinstance(part, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple):
+        for inner in part.expressions:
+            yield from _keys_of(inner)
+    else:
+        yield part.unnest()
 
 
 def total(r: Expressions, node: exp.Expr) -> Call:
@@ -227,7 +256,7 @@ def _finish(r: Expressions, node: exp.Expr, over: str) -> str:
 def _form(node: exp.Expr, *, over: bool) -> Aggregate | None:
     if isinstance(node, exp.WithinGroup):
         return within_group
-    row = by_node().get(type(node))
+    row = by_name().get(node.name.lower()) if isinstance(node, exp.Anonymous) else by_node().get(type(node))
     fits = isinstance(row, functions.Aggregate) or (over and isinstance(row, functions.WindowFunction))
     return row.duckdb if row is not None and fits and callable(row.duckdb) else None
 
