@@ -18,8 +18,9 @@ from millpond.steps import size_text
 from millpond.store.change_feed import Touched
 from millpond.tables.base import Snapshot
 from millpond.types import Schema
+from millpond.views.by_columns import ByColumns
 from millpond.views.expressions import OnlySpark
-from millpond.views.operators.base import Recompute, Round
+from millpond.views.operators.base import ManyRows, Recompute, Round
 from millpond.views.operators.memory import without_collection
 from millpond.views.target import TargetRows, build_index
 from millpond.views.tree import Tree
@@ -34,6 +35,8 @@ _QUERY, _INPUT, _OUTPUT = 10_000.0, 0.03, 1.0
 
 _UNDONE = 100_000
 """Rows that operators read to take a change back, at most."""
+_FEW = 1_000
+"""Rows that operators read before a change is found by columns, if it can be."""
 _TRIES = 5
 _MOST_LEFT_OUT = 255
 """Rounds after which operators are tried again, at the latest."""
@@ -54,6 +57,7 @@ class KeptByChanges:
         self._tables = sorted({i.relation.name for i in plan.query.inputs if i.relation.kind == "table"})
         self._tree: Tree | None = None
         self._lookups: list[Lookup] = []
+        self._columns: ByColumns | None = None
         self.loaded = False
         """Whether the state of the operators is that of the inputs."""
         self.due = False
@@ -69,6 +73,7 @@ class KeptByChanges:
             try:
                 self._tree = Tree(plan.by_changes.root, evaluator)
                 self._lookups = lookups(plan.by_changes.root)
+                self._columns = ByColumns(plan, schema, evaluator, self._target)
             except OnlySpark:
                 if plan.refresh == "incremental" or plan.in_commit:
                     option = "'consistency' = 'commit'" if plan.in_commit else "'refresh' = 'incremental'"
@@ -130,7 +135,10 @@ class KeptByChanges:
         if self._tree is None or not (self.loaded or self.due):
             return None
         most = self._most(now, own)
-        if self._changed(touched) > most:
+        columns = (
+            self._columns if self._columns is not None and self._columns.finds(before, touched) else None
+        )
+        if columns is None and self._changed(touched) > most:
             self.forget()
             return None
         self.prepare(before, own)
@@ -139,13 +147,18 @@ class KeptByChanges:
         self.loaded = False
         try:
             with steps.step("read by operators") as noted:
-                round_ = Round(before, now, touched, most)
+                round_ = Round(before, now, touched, most if columns is None else min(most, _FEW))
                 delta = self._tree.changes(round_)
                 found = self._target.changes(delta, own)
                 noted.tell(round_.read)
         except Exception as reason:
-            self._fell_back(reason)
-            return None
+            by_columns = None
+            if columns is not None and isinstance(reason, ManyRows):
+                by_columns = self._by_columns(columns, now, before, touched, own)
+            if by_columns is None:
+                self._fell_back(reason)
+                return None
+            found = by_columns
         self.loaded = True
         self._fallbacks = 0
         self.rounds += 1
@@ -157,6 +170,26 @@ class KeptByChanges:
         except Outgrown:
             self._give_up()
         return found
+
+    def _by_columns(
+        self,
+        columns: ByColumns,
+        now: Tables,
+        before: Mapping[str, Snapshot],
+        touched: Mapping[str, Touched],
+        own: Snapshot,
+    ) -> Changes | None:
+        """Finds changes that touch many rows; the operators keep no state that the last round could have changed."""
+        assert self._tree is not None
+        self._tree.end()
+        try:
+            with steps.step("evaluate over changed rows") as noted:
+                found = columns.changes(now, before, touched, own)
+                noted.tell(0 if found is None else len(found))
+                return found
+        except _ORDINARY as reason:
+            log.debug('table "%s" is recomputed: %r', self._plan.target.name, reason)
+            return None
 
     def forget(self) -> None:
         """Forgets the state: inputs have changed that the operators did not see, or the table is not what they

@@ -56,6 +56,10 @@ class TargetRows:
         self._columns = best[:1] if good else best[:3]
         return self._columns
 
+    def columns(self, own: Snapshot) -> list[str]:
+        """Returns the names of the columns by which rows without a key are found."""
+        return [self._names[c] for c in self._chosen(own)]
+
     def changes(self, delta: Delta, own: Snapshot) -> Changes:
         return self._keyed(delta, own) if self._places else self._numbered(delta, own)
 

@@ -110,9 +110,13 @@ class Tree:
     def changes(self, round_: Round) -> Delta:
         """Returns the changes of the view's rows."""
         found = self._root.changes(round_)
+        self.end()
+        return found
+
+    def end(self) -> None:
+        """Ends a round."""
         for operator in self._operators.values():
             operator.end()
-        return found
 
     @property
     def size(self) -> int:

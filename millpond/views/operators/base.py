@@ -18,6 +18,10 @@ class Recompute(Exception):
     """Says that the whole query must be evaluated: it is cheaper, or the changes are not known."""
 
 
+class ManyRows(Recompute):
+    """Says that operators would read too many rows."""
+
+
 class Round:
     """Contains the tables before and after a change, and counts the rows that operators read.
 
@@ -61,7 +65,7 @@ class Round:
     def expect(self, rows: int) -> None:
         """Raises Recompute if an operator would read too many rows."""
         if self.read + rows > self._most:
-            raise Recompute("many rows change")
+            raise ManyRows("many rows change")
 
 
 class Operator(ABC):

@@ -1,0 +1,147 @@
+"""Keeps a view by columns where each of its rows comes from one row of the table that changes: a filter, a join.
+
+The query over the rows that left is what leaves the view, and over those that came what comes. So a change that touches
+many rows of the view costs a query over them, and not a step of operators for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.changes import ROW, Changes
+from millpond.errors import QueryFailed
+from millpond.plan.plans import ViewPlan
+from millpond.query.evaluate import Evaluator
+from millpond.sql.columns_read import columns_read
+from millpond.sql.incremental.nodes import JoinNode, Node, ScanNode, StepNode
+from millpond.store.change_feed import Touched
+from millpond.tables.base import Snapshot
+from millpond.types import Schema
+from millpond.views.expressions import answer_of
+from millpond.views.target import TargetRows
+
+_MOST = 4
+"""A change of more than one row of so many of a table is not kept so."""
+
+
+class ByColumns:
+    """Finds the changes of one view. Its operators keep no state: filters, columns and joins."""
+
+    def __init__(self, plan: ViewPlan, schema: Schema, evaluator: Evaluator, target: TargetRows):
+        self._schema = schema
+        self._evaluator = evaluator
+        self._target = target
+        self._inputs = plan.query.inputs
+        self._read = columns_read(plan.query)
+        self._answer = answer_of(evaluator, plan.query)
+        root = plan.by_changes.root
+        found = None if root is None else _scans(root)
+        views = [scan.view for scan, _ in found or ()]
+        self._tables: dict[str, str] = {}
+        """The tables that it is found by, in lower case, with their views in the query."""
+        if sorted(views) == sorted(i.view for i in self._inputs):
+            tables = [scan.table.lower() for scan, _ in found or ()]
+            self._tables = {
+                scan.table.lower(): scan.view
+                for scan, each in found or ()
+                if each
+                and tables.count(scan.table.lower()) == 1
+                and evaluator.reads_once(plan.query, scan.view)
+            }
+
+    def finds(self, before: Mapping[str, Snapshot], touched: Mapping[str, Touched]) -> bool:
+        """Returns whether these changes are found so: of some rows of one table, of which each row has its own rows."""
+        names = {i.relation.name.lower() for i in self._inputs} & touched.keys()
+        return len(names) == 1 and all(
+            name in self._tables
+            and name in before
+            and not touched[name].everything
+            and len(touched[name]) * _MOST <= len(before[name]) + _MOST
+            for name in names
+        )
+
+    def changes(
+        self,
+        now: Callable[[str], Snapshot],
+        before: Mapping[str, Snapshot],
+        touched: Mapping[str, Touched],
+        own: Snapshot,
+    ) -> Changes | None:
+        """Returns the changes of the view; None if only the whole query finds them, or says what is wrong with them."""
+        (name,) = (n for n in self._tables if n in touched)
+        rows = touched[name].between(before[name], now(name))
+        if rows is None:
+            return None
+        others = {
+            i.view: now(i.relation.name).scan(self._read[i.view])
+            for i in self._inputs
+            if i.relation.name.lower() != name
+        }
+        view = self._tables[name]
+        gone, came = (
+            self._answer({**others, view: part.select(self._read[view])}).cast(self._schema.arrow())
+            for part in rows
+        )
+        try:
+            return self._keyed(gone, came, own) if self._schema.key else self._numbered(gone, came, own)
+        except QueryFailed:
+            return None
+
+    def _keyed(self, gone: pa.Table, came: pa.Table, own: Snapshot) -> Changes | None:
+        key = list(self._schema.key)
+        if gone.num_rows == came.num_rows:
+            gone, came = (
+                rows.take(pc.sort_indices(rows, [(k, "ascending") for k in key])) for rows in (gone, came)
+            )
+            if gone.select(key).equals(came.select(key)):
+                return Changes(came.filter(_differ(gone, came)))
+        found = self._evaluator.difference(gone, came, key)
+        put = found.put.select(key)
+        new = put.join(gone.select(key), key, join_type="left anti")
+        return None if new.num_rows and own.get(key, new, nulls=True).num_rows else found
+
+    def _numbered(self, gone: pa.Table, came: pa.Table, own: Snapshot) -> Changes | None:
+        put = came.append_column(ROW, pa.nulls(came.num_rows, pa.int64()))
+        if not gone.num_rows:
+            return Changes(put)
+        columns = self._target.columns(own)
+        if not columns:
+            return None
+        keys = gone.select(columns).group_by(columns).aggregate([])
+        there = own.get(columns, keys.select(columns), nulls=True, rows=True)
+        left = self._evaluator.difference(there, gone, ())
+        if left.put.num_rows:
+            return None
+        kept = left.rows[ROW].drop_null()
+        ended = there.filter(pc.invert(pc.is_in(there[ROW], value_set=kept.combine_chunks())))
+        deleted = pa.array([True] * ended.num_rows + [False] * put.num_rows, pa.bool_())
+        return Changes(pa.concat_tables([ended.select(put.column_names), put]), deleted)
+
+
+def _differ(gone: pa.Table, came: pa.Table) -> pa.ChunkedArray:
+    """Returns where the rows of two tables with equal keys are not the same. NULL equals NULL."""
+    found = None
+    for a, b in zip(gone.columns, came.columns, strict=True):
+        other = pc.fill_null(pc.not_equal(a, b), True)
+        differs = pc.and_not(other, pc.and_(pc.is_null(a), pc.is_null(b)))
+        found = differs if found is None else pc.or_(found, differs)
+    return found
+
+
+def _scans(node: Node, each: bool = True) -> list[tuple[ScanNode, bool]] | None:
+    """Returns the tables below an operator, and whether the rows above are those of each of its rows together; None if
+    an operator keeps state.
+    """
+    match node:
+        case ScanNode():
+            return [(node, each)]
+        case StepNode(child=child):
+            return _scans(child, each)
+        case JoinNode(kind, left, right, single=single):
+            found = _scans(left, each and not single), _scans(right, each and kind == "inner" and not single)
+            return None if None in found else [*(found[0] or ()), *(found[1] or ())]
+        case _:
+            return None
