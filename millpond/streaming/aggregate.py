@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import ROW, Changes
 from millpond.query.evaluate import Evaluator
 from millpond.query.matching import aligned, matching
-from millpond.sql.aggregate import MERGED, PARTIAL, Aggregation
+from millpond.sql.aggregate import MERGED, PARTIAL, Aggregation, plain_columns
 from millpond.sql.resolve import Resolved
 from millpond.streaming.group_values import GroupValues, Moves
 from millpond.tables.base import Snapshot
@@ -63,6 +64,7 @@ class LiveAggregate:
             GroupValues(kept, self.keys, evaluator, f"{name}$values{i}")
             for i, kept in enumerate(aggregation.kept)
         ]
+        self._plain = plain_columns(aggregation.final)
         self._answers = {
             id(query): evaluator.in_process(query) for query in (aggregation.merge, aggregation.final)
         }
@@ -110,6 +112,10 @@ class LiveAggregate:
     ) -> tuple[pa.Table, pa.Table]:
         """Returns what a reader sees of groups, and those that HAVING excludes."""
         query = self.aggregation.final
+        schema = Schema(query.schema.columns[:-1]).arrow()
+        if self._plain is not None:
+            seen = state.select(self._plain).rename_columns(schema.names).cast(schema)
+            return seen, seen.slice(0, 0)
         inputs = {
             k.view: values.get(k.view, k.schema.arrow().empty_table()) for k in self.kept if not k.distinct
         }
@@ -118,7 +124,7 @@ class LiveAggregate:
         final = self._answer(query, inputs)
         holds = pc.fill_null(final.column(final.num_columns - 1), False)
         found = final.remove_column(final.num_columns - 1)
-        found = found.cast(Schema(query.schema.columns[:-1]).arrow())
+        found = found.cast(schema)
         return found.filter(holds), found.filter(pc.invert(holds))
 
     def _answer(self, query: Resolved, inputs: Mapping[str, pa.Table]) -> pa.Table:
@@ -136,8 +142,10 @@ def target_changes(merged: Merged, target: Snapshot, *, once: bool = False) -> C
     """
     if target.schema.key or once:
         parts = [(merged.gone, True), (merged.seen, False), (merged.ended, True)]
-        parts = [(rows, deleted) for rows, deleted in parts if rows.num_rows] or [(merged.seen, False)]
-        deleted = [pa.array([d] * rows.num_rows, pa.bool_()) for rows, d in parts]
+        parts = [(rows, deleted) for rows, deleted in parts if rows.num_rows]
+        if not any(deleted for _, deleted in parts):
+            return Changes(merged.seen)
+        deleted = [pa.array(np.full(rows.num_rows, d)) for rows, d in parts]
         return Changes(pa.concat_tables([rows for rows, _ in parts]), pa.concat_arrays(deleted))
     there = target.scan(rows=True)[ROW].to_pylist()
     number = pa.array([there[0] if there else None], pa.int64())

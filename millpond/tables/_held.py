@@ -47,6 +47,11 @@ class HeldRows:
         @property
         def closed(self) -> bool: ...
 
+    @property
+    def held(self) -> bool:
+        """Returns whether readers see older rows."""
+        return self._held is not None
+
     def hold(self, hold: Hold) -> None:
         """Shows the current rows until the hold is over."""
         with self._writing:

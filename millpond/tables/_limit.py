@@ -176,7 +176,7 @@ class Limit:
 
 def fixed_bytes(generation: Generation, died: Slots) -> int:
     """Returns the bytes of keys, indexes and versions."""
-    keys = generation.newest
+    keys = generation.all_keys()
     if isinstance(keys, ColdKeys):
         total = keys.nbytes()
     else:

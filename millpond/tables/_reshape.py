@@ -49,7 +49,7 @@ def reshaped(now: TableVersion, before: Schema, after: Schema, sources: list[Sou
     those any more.
     """
     old = now.generation
-    generation = Generation(old.newest, old.numbers, old.links, admit=old.admit, ages=old.ages)
+    generation = Generation(old.all_keys(), old.numbers, old.links, admit=old.admit, ages=old.ages)
     if before.key == after.key:
         generation.dense = old.dense
     places = {n.lower(): at for at, n in enumerate(before.names)}

@@ -23,10 +23,12 @@ from millpond.tables._blocks import Blocks, Slots
 from millpond.tables._coldkeys import ColdKeys, Keys, renumber
 from millpond.tables._dense import DenseKeys
 from millpond.tables._index import SecondaryIndex
+from millpond.tables._lagging_keys import LaggingKeys
 from millpond.tables._numbers import Flags, RowNumbers
 
 NEVER = np.iinfo(np.int64).max
-
+_DENSE = 32
+"""Of so many slots one or more is requested where it costs less to mark them than to sort them."""
 
 Way = tuple[tuple[str, ...], tuple[type, ...], list[int] | None]
 """The columns of an index, in its order; the Python types of the requested values; and where among these each column of
@@ -115,11 +117,25 @@ class Generation:
 
     def newest_slots(self, keys: list[Key]) -> Slots:
         """Returns the newest slot of each key, dead or alive, -1 if there is none."""
-        if isinstance(self.newest, ColdKeys):
-            found = self.newest.find(keys, -1)
+        newest = self.all_keys()
+        if isinstance(newest, ColdKeys):
+            found = newest.find(keys, -1)
         else:
-            found = np.fromiter(map(self.newest.get, keys, repeat(-1)), np.int64, len(keys))
+            found = np.fromiter(map(newest.get, keys, repeat(-1)), np.int64, len(keys))
         return np.where(found < -1, -2 - found, found)
+
+    def all_keys(self) -> Keys:
+        """Returns ``newest`` with all slots that are written."""
+        return self.newest.complete() if isinstance(self.newest, LaggingKeys) else self.newest
+
+    def point_later(self, column: str, blocks: Blocks, start: int, end: int) -> None:
+        """Makes these slots, which are written, the newest of their keys, in one step; ``newest`` gets them when
+        somebody uses it.
+        """
+        newest = self.newest
+        assert not isinstance(newest, ColdKeys)
+        lagging = newest if isinstance(newest, LaggingKeys) else LaggingKeys(self, newest, column)
+        lagging.lag(blocks, start, end)
 
     def point(self, keys: Iterable[Key], slots: Iterable[int]) -> None:
         """Makes these slots the newest of their keys, in one step for other threads."""
@@ -135,8 +151,16 @@ class Generation:
         """Returns the same as ``slots_before``, for a key that is one integer column, in ascending order and each slot
         once; None if the other method is to be used.
         """
-        found = None if self.admit is not None else self.dense.find(keys, column, blocks, end)
-        return None if found is None else np.unique(self._before(found, end))
+        found = self.newest_of_ints(keys, column, blocks, end)
+        return None if found is None else ascending(self._before(found, end), end)
+
+    def newest_of_ints(
+        self, keys: npt.NDArray[np.int64], column: str, blocks: Blocks, end: int
+    ) -> Slots | None:
+        """Returns the same as ``newest_slots``, for a key that is one integer column, of which the slots below ``end``
+        or more are known; None if the other method is to be used.
+        """
+        return None if self.admit is not None else self.dense.find(keys, column, blocks, end)
 
     def _before(self, slots: Slots, end: int) -> Slots:
         late = np.flatnonzero(slots >= end)
@@ -179,10 +203,11 @@ class Generation:
         replaced = np.where(before >= 0, number[before], -1)
         if self.numbers.slots:
             return Generation(numbers=self.numbers.kept(keep), links=Links(replaced), admit=self.admit)
-        if isinstance(self.newest, ColdKeys):
-            return Generation(self.newest.renumbered(number), links=Links(replaced), admit=self.admit)
-        moved, there = renumber(np.fromiter(self.newest.values(), np.int64, len(self.newest)), number)
-        pairs = zip(self.newest, moved.tolist(), there.tolist(), strict=True)
+        old = self.all_keys()
+        if isinstance(old, ColdKeys):
+            return Generation(old.renumbered(number), links=Links(replaced), admit=self.admit)
+        moved, there = renumber(np.fromiter(old.values(), np.int64, len(old)), number)
+        pairs = zip(old, moved.tolist(), there.tolist(), strict=True)
         newest: Keys = {key: slot for key, slot, is_there in pairs if is_there}
         return Generation(newest, links=Links(replaced), admit=self.admit)
 
@@ -200,6 +225,17 @@ class Live:
         self.blocks = blocks.blocks
         self.end = end
         self.current = True
+        if isinstance(newest, LaggingKeys):
+            newest.read_by(self)
+
+
+def ascending(slots: Slots, end: int) -> Slots:
+    """Returns each of the slots, which are below ``end``, once, in ascending order."""
+    if len(slots) * _DENSE < end:
+        return np.unique(slots)
+    there = np.zeros(end, dtype=np.bool_)
+    there[slots] = True
+    return np.flatnonzero(there)
 
 
 def grown(array: Slots, size: int, fill: int) -> Slots:

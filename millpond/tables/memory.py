@@ -34,6 +34,7 @@ from millpond.tables._compaction import Compaction
 from millpond.tables._free_memory import Room
 from millpond.tables._held import HeldRows, Hold
 from millpond.tables._hot import HOT_OPTION, HotRecords, may_stay
+from millpond.tables._integer_keys import IntegerKeys
 from millpond.tables._key_reads import KeyReads
 from millpond.tables._keyed import last_of_each
 from millpond.tables._limit import Limit, fixed_bytes
@@ -50,7 +51,7 @@ from millpond.types import Schema
 __all__ = ["BACKEND", "NOTHING", "Edit", "Hold", "MemoryTable", "Point"]
 
 
-class MemoryTable(KeyReads, HeldRows, SingleRows, AgedRows, Compacting, Backend):
+class MemoryTable(KeyReads, HeldRows, IntegerKeys, SingleRows, AgedRows, Compacting, Backend):
     """Stores a table in this process. It works alone, without an app."""
 
     aliases = ("inMemory",)
@@ -243,6 +244,8 @@ class MemoryTable(KeyReads, HeldRows, SingleRows, AgedRows, Compacting, Backend)
         self._limit.ease(blocks, fixed_bytes(self._generation, self._died), len(blocks.blocks) - 1 << SHIFT)
 
     def _upsert(self, rows: pa.Table, deleted: pa.BooleanArray | None, commit: int) -> None:
+        if deleted is None and self._upsert_integers(rows, commit):
+            return
         rows, keys, gone, last = last_of_each(self._key, rows, deleted)
         if keys and not self._mark.slots and gone is None:
             self._load(rows, last, commit)

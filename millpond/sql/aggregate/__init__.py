@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from millpond.sql.aggregate.check import check_aggregate, is_live_aggregate
 from millpond.sql.aggregate.distinct import lower_distinct
+from millpond.sql.aggregate.final import plain_columns
 from millpond.sql.aggregate.model import (
     COUNT,
     FRESH,
@@ -34,5 +35,6 @@ __all__ = [
     "check_aggregate",
     "is_live_aggregate",
     "lower_distinct",
+    "plain_columns",
     "split",
 ]

@@ -41,6 +41,19 @@ def build_final(
     return Resolved(tree, schema, _used(tree, resolved.inputs))
 
 
+def plain_columns(final: Resolved) -> list[str] | None:
+    """Returns the columns of ``MERGED`` that the final query shows, if it does nothing else; None if it computes."""
+    select = final.expression
+    clauses = {name for name, value in select.args.items() if value}
+    if not isinstance(select, exp.Select) or clauses != {"expressions", "from_"}:
+        return None
+    *shown, holds = (output.unalias() for output in select.expressions)
+    if holds != exp.true() or select.args["from_"].this.name != MERGED:
+        return None
+    columns = [node.name for node in shown if isinstance(node, exp.Column) and node.table == MERGED]
+    return columns if len(columns) == len(shown) else None
+
+
 def replaced(node: exp.Expr, replacements: Sequence[Replacement], *, within: bool = False) -> exp.Expr:
     """Returns the expression with calls and grouping columns replaced by the columns that contain them. ``within`` a
     subquery, replaces only the calls that belong to the outer query.
