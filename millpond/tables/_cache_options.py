@@ -30,7 +30,7 @@ OPTIONS = (
     Option(
         "cdc",
         "bool",
-        "Whether to follow the change log of the database behind the cache (PostgreSQL, MySQL): rows that other "
+        "Whether to follow the change log of the database behind the cache: rows that other "
         "programs change leave the cache.",
         default=False,
     ),
