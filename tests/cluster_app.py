@@ -33,6 +33,10 @@ CREATE STREAM large AS SELECT id, sym, qty FROM picks WHERE qty > 2;
 CREATE TABLE lines AS SELECT id, regexp_extract(sym, '(s)([0-9]+)', 2) AS found FROM large;
 """
 TABLES = ("joined", "totals", "windows", "lines")
+PAIRS = """
+CREATE TABLE pairs AS SELECT p.id, p.paid, l.sym, l.qty FROM picks p JOIN large l ON l.id = p.id;
+"""
+"""Joined streams, of which one is derived from the other."""
 SYMS = 50
 
 
@@ -62,19 +66,21 @@ def place(number: int) -> str:
     return f"{os.getpid()} {millpond.__file__}"
 
 
-def results(app: App) -> dict[str, list[str]]:
-    return {t: sorted(map(repr, app.sql(f"SELECT * FROM {t}").to_arrow().to_pylist())) for t in TABLES}
+def results(app: App, *more: str) -> dict[str, list[str]]:
+    return {
+        t: sorted(map(repr, app.sql(f"SELECT * FROM {t}").to_arrow().to_pylist())) for t in (*TABLES, *more)
+    }
 
 
-def expected(chunks: int, rows: int) -> dict[str, list[str]]:
+def expected(chunks: int, rows: int, *, pairs: bool = False) -> dict[str, list[str]]:
     """The results of the same app in one process, without Spark."""
-    with App(SQL, engine="process", _direct=True) as app:
+    with App(SQL + (PAIRS if pairs else ""), engine="process", _direct=True) as app:
         for record in symbols():
             app.table("syms").insert(record)
         for number in range(chunks):
             app.send("picks", chunk(number, rows))
             app.drain(120)
-        return results(app)
+        return results(app, *(("pairs",) if pairs else ()))
 
 
 def say(word: str, what: object = None) -> None:
@@ -151,12 +157,14 @@ def given(master: str) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = SparkSession.builder.master(master).config("spark.sql.ansi.enabled", "true").getOrCreate()
     before = settings_of(spark)
-    with App(SQL, spark=spark, engine="spark") as app:
+    with App(SQL + PAIRS, spark=spark, engine="spark") as app:
         for record in symbols():
             app.table("syms").insert(record)
         app.send("picks", chunk(0, 12_000))
         app.drain(300)
-        say("results", results(app))
+        say("results", results(app, "pairs"))
+        queries = [q for q in app.sql("SHOW QUERIES").rows() if q["name"].startswith("table:pairs.")]
+        say("pairs", [[q["name"], q["process_rows"], q["spark_rows"] > 0] for q in queries])
     changed = sorted(str(setting) for setting in settings_of(spark) ^ before)
     say("kept", [spark.range(10).count(), changed, len(spark.catalog.listTables())])
     spark.stop()

@@ -222,10 +222,13 @@ def test_rows_go_through_an_object_store(cluster: Cluster, servers: Servers, tmp
 @pytest.mark.spark
 @pytest.mark.slow
 def test_an_app_in_a_session_of_somebody_else_on_a_cluster(cluster: Cluster) -> None:
+    """Its statements with joined streams, too, run on executors that see nothing of the driver's disk."""
     with driver(cluster, do="given") as life:
         found = dict(life.words())
         life.check()
-    assert found["results"] == expected(1, 12_000)
+    assert found["results"] == expected(1, 12_000, pairs=True)
+    assert len(found["results"]["pairs"]) > 5_000
+    assert found["pairs"] == [["table:pairs.p", 0, True], ["table:pairs.l", 0, True]]
     assert found["kept"] == [10, [], 0]
 
 
