@@ -312,6 +312,24 @@ def test_a_table_in_an_object_store(servers: Servers) -> None:
         assert shown(app) == there() and len(there()) == 7
 
 
+def test_deletion_vectors_of_spark_are_read_and_followed(tmp_path: Path) -> None:
+    """Version 1 has 100 rows in two files; version 2 deletes every seventh of them, by deletion vectors alone."""
+    at = tmp_path / "lake"
+    shutil.copytree(Path(__file__).parent / "delta_made_by_spark", at)
+    there = {v: [i for i in range(100) if v == 1 or i % 7] for v in (1, 2)}
+    follower = source(at, cdc=True)
+    ends = {v: {"log": {**follower.latest(None)["log"], "version": v}} for v in there}
+    for version, ids in there.items():
+        found = [b for s in follower.splits(None, ends[version]) for b in follower.read(s)]
+        assert sorted(i for b in found for i in b.column("id").to_pylist()) == ids
+        assert content(at, version) == sorted(str({"id": i, "k": i % 3}) for i in ids)
+    state = list(there[1])
+    for batch in (b for s in follower.splits(ends[1], ends[2]) for b in follower.read(s)):
+        for op, row in zip(batch.column(OP).to_pylist(), batch.column("id").to_pylist(), strict=True):
+            state.remove(row) if op == ENDED else state.append(row)
+    assert sorted(state) == there[2]
+
+
 def test_a_change_log_is_read_in_whole_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at = tmp_path / "lake"
     for first in range(0, 50, 10):

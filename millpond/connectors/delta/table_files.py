@@ -32,7 +32,7 @@ from millpond.types import Column, Schema, normal, type_name
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-_FEATURES = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+_FEATURES = frozenset({"timestampNtz", "deletionVectors", "v2Checkpoint", "vacuumProtocolCheck"})
 """What readers must know of tables that are read here."""
 _BATCH = 65_536
 _AGAIN = 5.0
