@@ -588,3 +588,55 @@ def test_columns_keep_their_spelling(tmp_path: Path) -> None:
     with App(file, state=tmp_path, _direct=True) as app:
         assert app.table("t").get_record(1) == {"id": 1, "a": 5, "b": 2}
         assert rows(app, "SELECT id FROM t WHERE a = 6") == [(2,)]
+
+
+def test_what_stays_as_it_is_has_the_new_text(tmp_path: Path) -> None:
+    file = """
+        CREATE TABLE d (k INT, n INT);
+        CREATE VIEW v AS SELECT k, n FROM d;
+        CREATE MATERIALIZED VIEW m AS SELECT k, n FROM d;
+    """
+    with App(file, state=tmp_path, _direct=True) as app:
+        app.sql("INSERT INTO d VALUES (1, 2)")
+        app.sql("CREATE OR REPLACE VIEW v AS SELECT * FROM d")
+        app.sql("CREATE OR REPLACE MATERIALIZED VIEW m AS SELECT * FROM d")
+        app.sql("ALTER TABLE d ADD COLUMN x INT DEFAULT 5")
+        app.drain()
+        assert rows(app, "SELECT * FROM v") == rows(app, "SELECT * FROM m") == [(1, 2, 5)]
+    with App(file, state=tmp_path, _direct=True) as app:
+        assert "SELECT *" in str(app.sql("SHOW CREATE VIEW v").rows())
+        assert rows(app, "SELECT * FROM v") == rows(app, "SELECT * FROM m") == [(1, 2, 5)]
+
+
+def test_views_over_a_replaced_view_have_its_types() -> None:
+    file = "CREATE TABLE d (k INT); CREATE VIEW v AS SELECT k FROM d; CREATE VIEW w AS SELECT * FROM v;"
+    with App(file, _direct=True) as app:
+        app.sql("CREATE OR REPLACE VIEW v AS SELECT CAST(k AS STRING) AS k FROM d")
+        assert "STRING" in str(app.sql("DESCRIBE w").rows())
+
+
+@pytest.mark.parametrize(
+    "new", ["CREATE OR REPLACE STREAM s (b STRING)", "CREATE OR REPLACE VIEW v AS SELECT 2 AS a"]
+)
+def test_an_interrupt_after_the_commit_stops_the_store(tmp_path: Path, new: str) -> None:
+    file = "CREATE STREAM s (a INT); CREATE TABLE d (a INT); CREATE VIEW v AS SELECT a FROM d;"
+    with App(file, state=tmp_path, _direct=True) as app:
+        with failing("replace: journalled", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
+            app.sql(new)
+        with pytest.raises(Error):
+            app.send("s", [{"a": 2}])
+    with App(file, state=tmp_path, _direct=True) as app:
+        assert "CREATE OR REPLACE" in new and ("STRING" in str(app.sql("DESCRIBE s").rows())) == (
+            "STREAM" in new
+        )
+
+
+def test_objects_of_tables_go_on_over_a_swap() -> None:
+    with App(STREAM + "CREATE TABLE t AS SELECT id, 10 / n AS q FROM e", _direct=True) as app:
+        app.send("e", ROWS)
+        app.drain()
+        table, errors = app.table("t"), app.table("t$errors")
+        before = len(errors)
+        app.sql("CREATE OR REPLACE TABLE t AS SELECT id, 10 / n AS q, 10 / (n - 1) AS p FROM e")
+        app.drain()
+        assert len(table) == len(app.table("t")) and len(errors) == len(app.table("t$errors")) > before > 0

@@ -32,7 +32,7 @@ from millpond.app.published import Publications
 from millpond.app.saved import SavedStatements
 from millpond.app.schema_drift import SchemaDrift
 from millpond.app.script import Checks
-from millpond.app.stopping import stopped
+from millpond.app.stopping import durable, stopped
 from millpond.app.table_handles import TableHandles
 from millpond.app.text_run import TextRun
 from millpond.errors import ConnectionLost, Error, InvalidOption, NotSupported, Place
@@ -207,7 +207,7 @@ class Alters:
                         else backend.alter(change)
                     )
                 self._journal(made, () if outside else changes, (*entry.pending_by, *done), views, cascade)
-                with self._committed():
+                with durable(self.store, "alter: journalled"):
                     self._show(before, after, backend)
                     self.saved.add(made)
                     for view in views:
@@ -236,16 +236,6 @@ class Alters:
         database = table.database
         with nullcontext() if database is None else self.store.gate.closed(database), self.store.writing:
             yield
-
-    @contextmanager
-    def _committed(self) -> Iterator[None]:
-        """Runs the code that makes a change visible after it is durable. If that fails, the store stops."""
-        try:
-            faults.reach("alter: journalled")
-            yield
-        except BaseException as error:
-            self.store.visibility.stop(error)
-            raise
 
     def _change_outside(
         self, entry: SavedRelation, change: ColumnChange, done: tuple[str, ...], cascade: Cascade
@@ -339,7 +329,7 @@ class Alters:
             undone = [note(m, before.name) for m in ran]
             revision = Revision([made.entry()], drop, renames=renames, done=done, undone=undone)
             journal.alter(lambda _: revision.and_then(cascade.revision()))
-            with self._committed():
+            with durable(self.store, "alter: journalled"):
                 backend.rename(after.name)
                 known = self.store.options[before.name.lower()]
                 self.store.options[before.name.lower()] = {**known, "table": options.get("table")}
@@ -391,7 +381,7 @@ class Alters:
         # Nothing else than this option is compiled into statements that write the table.
         with stopped(writers if strict != table.strict else (), self.runner, self.go_on), self.store.writing:
             self.store.journal.alter(lambda _: Revision([made.entry()], done=done))
-            with self._committed():
+            with durable(self.store, "alter: journalled"):
                 self.store.options[table.name.lower()] = values
                 self.store.backend(table.name).set_options(values)
                 self.catalog.add(dataclasses.replace(table, strict=strict, ttl=ttl))

@@ -165,7 +165,7 @@ class ColumnUsers:
             if user.pipeline and (again or user.writes or schema != was):
                 starting.append(user)
             known = catalog.find(user.entry.name) if user.entry.kind == "view" else None
-            if known is not None and known.schema.names != schema[0].names and not _names_given(user.entry):
+            if known is not None and known.schema != schema[0] and not _names_given(user.entry):
                 assert isinstance(user.entry, SavedRelation)
                 renewed.append(RenewedView(user.entry, dataclasses.replace(known, schema=schema[0])))
                 catalog.add(renewed[-1].relation)  # what reads it is checked with its new columns

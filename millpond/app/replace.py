@@ -24,7 +24,7 @@ from millpond.app.pending_changes import refuse_pending
 from millpond.app.replaced_columns import as_spelled, changed_options, changes_of, column_changes
 from millpond.app.replacement_ways import Kind, Way
 from millpond.app.shadow import Shadows
-from millpond.app.stopping import stopped
+from millpond.app.stopping import durable, stopped
 from millpond.app.users_of_names import dependents, naming
 from millpond.errors import Conflict, Error, InUse, NotSupported, SqlError
 from millpond.journal.revision import Revision
@@ -85,7 +85,7 @@ class Replacements:
         self.saved.unclaimed.pop(entry.id, None)
         match way.kind:
             case "kept":
-                pass
+                self._rewrite(checked, entry, made)
             case "altered":
                 assert isinstance(checked, CheckedTable)
                 self._alter(checked, way, entry, made)
@@ -283,6 +283,19 @@ class Replacements:
 
     # doing it
 
+    def _rewrite(self, checked: CheckedCreate, entry: SavedRelation, made: SavedRelation) -> None:
+        """Gives what stays as it is the new text: a star in it follows columns that come later."""
+        if made.identity == entry.identity:
+            return
+        text: dict[str, Any] = {"text": made.text, "identity": made.identity, "replaced": made.replaced}
+        kept = dataclasses.replace(entry, **text, changed=False)
+        with self.store.writing:
+            self.store.journal.alter(lambda _: Revision([kept.entry()]))
+            with durable(self.store, "replace: journalled"):
+                self.saved.add(kept)
+                if entry.kind == "view":
+                    self.catalog.add(checked.relation)
+
     def _alter(self, checked: CheckedTable, way: Way, entry: SavedRelation, made: SavedRelation) -> None:
         before = self.there(checked)
         assert before is not None
@@ -310,18 +323,18 @@ class Replacements:
         """Gives a view or stream its new definition, and lets what reads it follow."""
         faults.reach("replace: begun")
         renewed = [dataclasses.replace(v.entry, schema=v.relation.schema).entry() for v in way.views]
-        with stopped(way.readers, self.runner, self.go_on), self.views.between_rounds():
+        with stopped(way.readers, self.runner, self.go_on), self.views.between_rounds(), self.store.writing:
             if isinstance(checked, CheckedStream):
                 undo.put(self.sources.values, checked.source_options)
             self.store.journal.alter(lambda _: Revision([made.entry(), *renewed]))
-            faults.reach("replace: journalled")
-            self.saved.forget(f"{before.kind}:{before.name}")
-            self.saved.add(made)
-            self.catalog.add(checked.relation)
-            self.declarations.old_rows.watch(checked.relation)
-            for view in way.views:
-                view.entry.schema = view.relation.schema
-                self.catalog.add(view.relation)
+            with durable(self.store, "replace: journalled"):
+                self.saved.forget(f"{before.kind}:{before.name}")
+                self.saved.add(made)
+                self.catalog.add(checked.relation)
+                self.declarations.old_rows.watch(checked.relation)
+                for view in way.views:
+                    view.entry.schema = view.relation.schema
+                    self.catalog.add(view.relation)
             for live in [v for u in way.users if (v := self.views.get(u.name)) is not None]:
                 self.drift.follow_table(live)
         self.store.visibility.committed()
@@ -348,16 +361,17 @@ class Replacements:
             after.callback(
                 lambda: self.go_on(self._entry(self.catalog.find(name) or before, checked.statement))
             )
-            journal.alter(lambda _: revision)
-            faults.reach("replace: journalled")
-            for statement in self.runner.aside.remove(query):
-                statement.drop()
-            self.saved.forget(query)
-            self.saved.add(made)
-            if isinstance(checked, CheckedStream):
-                undo.put(self.sources.values, checked.source_options)
-            self.declarations.publications.remove(name)
-            self.declarations.open(checked.relation, table_options(checked))
+            with self.store.writing:
+                journal.alter(lambda _: revision)
+                with durable(self.store, "replace: journalled"):
+                    for statement in self.runner.aside.remove(query):
+                        statement.drop()
+                    self.saved.forget(query)
+                    self.saved.add(made)
+                    if isinstance(checked, CheckedStream):
+                        undo.put(self.sources.values, checked.source_options)
+                    self.declarations.publications.remove(name)
+                    self.declarations.open(checked.relation, table_options(checked))
 
 
 def make_replacements(

@@ -24,7 +24,7 @@ from millpond.app.lifetime import Lifetime
 from millpond.app.published import Publications
 from millpond.app.saved import SavedStatements
 from millpond.app.schema_drift import SchemaDrift
-from millpond.app.stopping import stopped
+from millpond.app.stopping import durable, stopped
 from millpond.app.table_handles import TableHandles
 from millpond.changes import Offset
 from millpond.engine.courtesy import Courtesy
@@ -45,6 +45,7 @@ from millpond.sql.errortables import error_table
 from millpond.sql.parse import parse
 from millpond.sql.reserved_names import SHADOW, is_part, shadow_of, without_shadow
 from millpond.store.catalog import SavedQuery, SavedRelation
+from millpond.store.query_states import QUERY_STATE
 from millpond.store.store import Store
 from millpond.store.undo import Undo, safely
 from millpond.streaming.runner import Runner
@@ -208,7 +209,7 @@ class Shadows:
             with self.views.between_rounds(), self.store.writing:
                 self._check_no_rows(shadow)
                 self._journal(shadow, entry, old, own, {*gone, shadow.replaced}, renewed)
-                with self._committed():
+                with durable(self.store, "replace: journalled"):
                     self._show(shadow, entry, old, own, parts, renewed)
                 # Those that change in the same commit do so before the next one.
                 for live in self.views.users(shadow.before.name):
@@ -286,16 +287,6 @@ class Shadows:
         faults.reach("replace: stopped")
         journal.alter(lambda _: revision)
 
-    @contextmanager
-    def _committed(self) -> Iterator[None]:
-        """Runs the code that makes the swap visible after it is durable. If that fails, the store stops."""
-        try:
-            faults.reach("replace: journalled")
-            yield
-        except BaseException as error:
-            self.store.visibility.stop(error)
-            raise
-
     def _show(
         self,
         shadow: Shadow,
@@ -322,13 +313,15 @@ class Shadows:
             if (relation := catalog.find(table)) is not None:
                 catalog.add(replace(relation, name=real))
                 catalog.remove(table)
+        made = catalog.find(entry.name)
+        assert made is not None
+        self.tables.follow(shadow.before.name, made.name)
+        for real in named.values():
+            self.tables.follow(real, real)
         for backend in replaced:
             safely(backend.close)
         self.publications.remove(name)
-        made = catalog.find(entry.name)
-        assert made is not None
         self.publications.add(made)
-        self.tables.follow(shadow.before.name, made.name)
         self.saved.forget(f"table:{shadow.before.name}")
         self.saved.add(entry)
         for view in renewed:
@@ -357,7 +350,8 @@ def remove_unfinished(journal: Journal) -> None:
     ]
     positions = [p for p in journal.positions() if any(is_part(p, q) for q in queries)]
     if names:
-        drop = [(BUILDING, name) for name in names]
+        paused = [e.name for e in journal.entries() if e.kind == QUERY_STATE and e.name in queries]
+        drop = [*((BUILDING, name) for name in names), *((QUERY_STATE, query) for query in paused)]
         journal.revise(Revision(drop=drop, tables=tables, positions=positions))
 
 

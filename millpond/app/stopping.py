@@ -1,12 +1,14 @@
-"""Stops running statements for the time of a change."""
+"""Stops running statements for the time of a change, and the store if a durable change cannot be shown."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
+from millpond import faults
 from millpond.app.column_users import User
 from millpond.store.catalog import SavedQuery, SavedRelation
+from millpond.store.store import Store
 from millpond.streaming.runner import Runner
 
 
@@ -24,3 +26,14 @@ def stopped(
             runner.aside.put(user.name, runner)
             after.callback(go_on, user.entry)
         yield after
+
+
+@contextmanager
+def durable(store: Store, point: str) -> Iterator[None]:
+    """Runs the code that makes a change visible after it is in the journal. If that fails, the store stops."""
+    try:
+        faults.reach(point)
+        yield
+    except BaseException as error:
+        store.visibility.stop(error)
+        raise
