@@ -640,3 +640,18 @@ def test_objects_of_tables_go_on_over_a_swap() -> None:
         app.sql("CREATE OR REPLACE TABLE t AS SELECT id, 10 / n AS q, 10 / (n - 1) AS p FROM e")
         app.drain()
         assert len(table) == len(app.table("t")) and len(errors) == len(app.table("t$errors")) > before > 0
+
+
+@pytest.mark.parametrize("consistency", ["", "WITH ('consistency' = 'commit')"])
+def test_views_over_the_errors_of_a_table_follow_it(consistency: str) -> None:
+    errors = f"CREATE TABLE mc AS SELECT reason, COUNT(*) AS c FROM `t$errors` GROUP BY reason {consistency}"
+    with App(STREAM + "CREATE TABLE t AS SELECT id, 10 / n AS q FROM e", _direct=True) as app:
+        app.send("e", ROWS)
+        app.drain()
+        app.sql(errors)
+        for query in ("10 / (n - 1) AS q, 20 / n AS z", "n AS q", "10 / (n - 2) AS q"):
+            app.sql(f"CREATE OR REPLACE TABLE t AS SELECT id, {query} FROM e")
+            app.send("e", ROWS)
+            app.drain()
+            asked = rows(app, "SELECT reason, COUNT(*) AS c FROM `t$errors` GROUP BY reason ORDER BY 1")
+            assert rows(app, "SELECT * FROM mc ORDER BY 1") == asked

@@ -212,7 +212,8 @@ class Shadows:
                 with durable(self.store, "replace: journalled"):
                     self._show(shadow, entry, old, own, parts, renewed)
                 # Those that change in the same commit do so before the next one.
-                for live in self.views.users(shadow.before.name):
+                exchanged = dict.fromkeys((shadow.before.name, *old, *map(without_shadow, own)))
+                for live in dict.fromkeys(v for name in exchanged for v in self.views.users(name)):
                     self.drift.follow_table(live)
         self.store.visibility.committed()
 
