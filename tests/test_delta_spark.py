@@ -77,7 +77,7 @@ def test_spark_and_delta_rs_read_what_the_other_wrote(tmp_path: Path) -> None:
         [sys.executable, "-m", "tests.test_delta_spark", str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=550,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
