@@ -250,3 +250,56 @@ def test_random_names_against_a_fresh_run_of_the_new_texts(seed: int, tmp_path: 
                 assert found[0].to_pylist() == found[1].to_pylist(), again
     finally:
         app.close()
+
+
+SAME_NAMES = """
+    CREATE TABLE t (id INT PRIMARY KEY, a INT, b STRING);
+    CREATE TABLE s (id INT, a INT, k INT);
+    CREATE STREAM e (id INT, a INT, k INT, b STRING);
+    CREATE TABLE o (id INT, j STRING);
+    INSERT INTO t VALUES (1, 10, 'x'), (2, 20, 'y');
+    INSERT INTO s VALUES (1, 10, 8), (2, 5, 20);
+"""
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        "CREATE VIEW v AS SELECT t.id, b FROM t NATURAL JOIN s",
+        "CREATE MATERIALIZED VIEW v AS SELECT t.id, b FROM s NATURAL JOIN t",
+        "CREATE VIEW v AS SELECT id, b FROM t JOIN s USING (id, a)",
+        "CREATE VIEW v AS SELECT id, to_json(struct(a, b)) AS j FROM t",
+        "CREATE VIEW v AS SELECT id, to_json(array(struct(t.a))) AS j FROM t",
+        "CREATE VIEW v AS SELECT id, to_json(struct(t.*)) AS j FROM t",
+        "INSERT INTO o SELECT e.id, to_json(struct(t.a)) FROM e JOIN t ON t.id = e.id",
+        "MERGE INTO t USING e ON t.id = e.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+        "MERGE INTO t USING e ON t.id = e.id WHEN NOT MATCHED THEN INSERT *",
+    ],
+)
+def test_what_would_mean_something_else_is_refused(user: str) -> None:
+    with App(SAME_NAMES + user, _direct=True) as app:
+        with pytest.raises(InUse, match="cannot follow"):
+            app.sql("ALTER TABLE t RENAME COLUMN a TO k CASCADE")
+        assert rows(app, "SELECT a FROM t WHERE id = 1") == [(10,)]
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        "CREATE VIEW v AS SELECT t.id, t.a, s.a AS other, s.k FROM t JOIN s ON t.id = s.id AND t.a >= s.a",
+        "CREATE VIEW v AS SELECT id, a FROM t WHERE EXISTS (SELECT 1 FROM s WHERE s.id = t.id AND s.k > 9 AND a < t.a)",
+        "CREATE VIEW v AS WITH x AS (SELECT id, a FROM t) SELECT x.a, s.k FROM x JOIN s ON s.a = x.a ORDER BY a",
+        "CREATE VIEW v AS SELECT a AS k, SUM(a) OVER (PARTITION BY b ORDER BY a) AS w FROM t",
+        "CREATE VIEW v AS SELECT id, to_json(struct(t.a AS a)) AS j FROM t",
+        "CREATE VIEW v AS SELECT id, named_struct('a', a).a AS f FROM t",
+        "CREATE VIEW v AS SELECT a FROM t UNION ALL SELECT a FROM s UNION ALL SELECT k FROM s",
+    ],
+)
+def test_names_of_other_tables_stay(user: str) -> None:
+    def found(app: App) -> object:
+        result = app.sql("SELECT * FROM v ORDER BY ALL")
+        return result.to_arrow().column_names, result.rows()
+
+    with App(SAME_NAMES + user, _direct=True) as app, App(SAME_NAMES + user, _direct=True) as fresh:
+        app.sql("ALTER TABLE t RENAME COLUMN a TO k CASCADE")
+        assert found(app) == found(fresh)

@@ -204,8 +204,10 @@ def _same(before: Checked, after: Checked, renamed: Renamed) -> bool:
         return False
     if not same_schema(_schema_of(before), _schema_of(after)):
         return False
+    target = getattr(before.statement, "target", None)
+    fills = isinstance(target, str) and target.lower() == renamed.table.lower()
     one, other = (
-        [meaning(renamed_query(q, renamed), lambda _: {}) for q in queries_of(checked)]
+        [meaning(renamed_query(q, renamed, outputs=fills), lambda _: {}) for q in queries_of(checked)]
         for checked in (before, after)
     )
     return one == other

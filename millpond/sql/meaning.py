@@ -33,17 +33,26 @@ def meaning(query: Resolved, options_of: OptionsOf) -> str:
     return "\n".join((repr(expression), *inputs))
 
 
-def renamed_query(query: Resolved, renamed: Renamed) -> Resolved:
-    """Returns a query as it is when a table, or a column of it, has its new name. The old name and the new one, of
-    anything, are the same in it.
+def renamed_query(query: Resolved, renamed: Renamed, *, outputs: bool) -> Resolved:
+    """Returns a query as it is when a table, or a column of it, has its new name. Other names stay: those of fields,
+    of columns that a join has in common, and of outputs, unless ``outputs`` says that they are the table's columns.
     """
     expression = query.expression.copy()
     if renamed.column is not None:
-        for name in expression.find_all(exp.Identifier):
-            if name.name.lower() in (renamed.column.lower(), renamed.new.lower()):
-                name.set("this", renamed.new)
+        views = {i.view.lower() for i in query.inputs if _is_of(i.relation, renamed.table.lower())}
+        aliases = {t.alias_or_name.lower() for t in expression.find_all(exp.Table) if t.name.lower() in views}
+        for column in expression.find_all(exp.Column):
+            if column.table.lower() in aliases and column.name.lower() == renamed.column.lower():
+                column.this.set("this", renamed.new)
+        for output in expression.selects if outputs and isinstance(expression, exp.Query) else ():
+            if isinstance(output, exp.Alias) and output.alias.lower() == renamed.column.lower():
+                output.args["alias"].set("this", renamed.new)
     inputs = tuple(replace(i, relation=_renamed(i.relation, renamed)) for i in query.inputs)
     return replace(query, expression=expression, inputs=inputs)
+
+
+def _is_of(relation: Relation, table: str) -> bool:
+    return table in (relation.name.lower(), (relation.rows_of or "").lower())
 
 
 def _renamed(relation: Relation, renamed: Renamed) -> Relation:
@@ -53,7 +62,7 @@ def _renamed(relation: Relation, renamed: Renamed) -> Relation:
     if renamed.column is None:
         names = [renamed.new if (n or "").lower() == old else n for n in (relation.name, relation.rows_of)]
         return replace(relation, name=names[0] or "", rows_of=names[1])
-    if old not in (relation.name.lower(), (relation.rows_of or "").lower()):
+    if not _is_of(relation, old):
         return relation
     return replace(relation, schema=RenamedColumn(renamed.column, renamed.new).schema(relation.schema))
 
