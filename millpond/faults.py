@@ -11,6 +11,8 @@ POINTS: dict[str, str] = {
     "capture: begun": "the place in the log of a database is known, and the moment there; nothing is loaded",
     "capture: read": "changes of a log were read for a table, and are not committed",
     "capture: applied": "changes of a log are committed; the database does not know",
+    "stored: read": "changes of a stored table were read from the log of its database",
+    "stored: reached": "the position behind them is durable, and nobody was told of them yet",
     "load: begun": "what is to be read is known; nothing of this step is committed",
     "load: chunk read": "a chunk of a source was read, and is not committed",
     "load: chunk committed": "a chunk of a source is committed, others may follow",

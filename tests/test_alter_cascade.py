@@ -303,3 +303,52 @@ def test_names_of_other_tables_stay(user: str) -> None:
     with App(SAME_NAMES + user, _direct=True) as app, App(SAME_NAMES + user, _direct=True) as fresh:
         app.sql("ALTER TABLE t RENAME COLUMN a TO k CASCADE")
         assert found(app) == found(fresh)
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        "UPDATE t SET b = CAST(e.a AS STRING) FROM e WHERE t.id + 4 = e.id",
+        "MERGE INTO t USING e ON t.id = e.id WHEN MATCHED THEN UPDATE SET b = CAST(e.a AS STRING)"
+        " WHEN NOT MATCHED THEN INSERT (id, b) VALUES (e.id, 'x')",
+        "UPDATE s SET a = t.id FROM e JOIN t ON t.id + 4 = e.id WHERE s.id = e.id",
+    ],
+)
+def test_statements_that_use_a_column_of_another_table_stay(user: str) -> None:
+    with App(SAME_NAMES + user, _direct=True) as app, App(SAME_NAMES + user, _direct=True) as fresh:
+        assert app.sql("ALTER TABLE t DROP COLUMN a CASCADE").rows() == []
+        for each in (app, fresh):
+            each.send("e", [{"id": 5, "a": 7, "k": 1, "b": "z"}])
+            each.drain()
+        read = "SELECT t.id, t.b, s.a FROM t FULL JOIN s ON s.id = t.id ORDER BY ALL"
+        assert rows(app, read) == rows(fresh, read)
+
+
+def test_statements_that_use_the_column_go() -> None:
+    user = "UPDATE t SET b = CAST(t.a AS STRING) FROM e WHERE t.id = e.id"
+    with App(SAME_NAMES + user, _direct=True) as app:
+        assert [r["action"] for r in app.sql("ALTER TABLE t DROP COLUMN a CASCADE").rows()] == ["dropped"]
+
+
+@pytest.mark.parametrize("index", ["CREATE INDEX IF NOT EXISTS a ON a (a)", "CREATE INDEX k ON a (a, id)"])
+def test_an_index_over_a_column_with_the_name_of_its_table(index: str, tmp_path: Path) -> None:
+    file = f"CREATE TABLE a (id INT PRIMARY KEY, a INT); {index};"
+    with App(file, state=tmp_path, _direct=True) as app:
+        app.sql("INSERT INTO a VALUES (1, 5)")
+        app.sql("ALTER TABLE a RENAME COLUMN a TO k CASCADE")
+    for _ in range(2):
+        with App(file, state=tmp_path, _direct=True) as app:
+            assert rows(app, "SELECT id FROM a WHERE k = 5") == [(1,)]
+            found = [(i.name, i.columns[0]) for i in app._runtime.catalog.indexes("a")]
+            assert found == [("a" if "EXISTS" in index else "k", "k")]
+
+
+def test_a_view_with_a_cte_of_the_name_of_its_table_uses_it() -> None:
+    user = "CREATE VIEW v AS WITH t AS (SELECT id, a FROM t) SELECT * FROM t WHERE a > 1"
+    with App(SAME_NAMES + user, _direct=True) as app:
+        for change in ("RENAME COLUMN a TO k", "RENAME TO u", "DROP COLUMN a"):
+            with pytest.raises(InUse, match='"v"'):
+                app.sql(f"ALTER TABLE t {change}")
+        with pytest.raises(InUse, match='"v"'):
+            app.sql("DROP TABLE t")
+        assert rows(app, "SELECT COUNT(*) FROM v") == [(2,)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import uuid
@@ -328,6 +329,41 @@ def test_deletion_vectors_of_spark_are_read_and_followed(tmp_path: Path) -> None
         for op, row in zip(batch.column(OP).to_pylist(), batch.column("id").to_pylist(), strict=True):
             state.remove(row) if op == ENDED else state.append(row)
     assert sorted(state) == there[2]
+
+
+def test_a_deletion_vector_is_of_one_file_though_others_have_its_name(tmp_path: Path) -> None:
+    made, at = Path(__file__).parent / "delta_made_by_spark", tmp_path / "lake"
+    (at / "_delta_log").mkdir(parents=True)
+    versions = [
+        [json.loads(line) for line in (made / "_delta_log" / f"{v:020}.json").read_text().splitlines()]
+        for v in range(3)
+    ]
+    name = next(a["add"]["path"] for a in versions[2] if "add" in a)
+    about = next(a["metaData"] for a in versions[0] if "metaData" in a)
+    schema = json.loads(about["schemaString"])
+    schema["fields"].append({"name": "p", "type": "long", "nullable": True, "metadata": {}})
+    about |= {"schemaString": json.dumps(schema), "partitionColumns": ["p"]}
+
+    def of_partition(action: dict[str, Any], kind: str, p: int) -> dict[str, Any]:
+        return {kind: {**action[kind], "path": f"p={p}/{name}", "partitionValues": {"p": str(p)}}}
+
+    for p in (1, 2):
+        (at / f"p={p}").mkdir()
+        shutil.copy(made / name, at / f"p={p}" / name)
+    for vector in made.glob("*.bin"):
+        shutil.copy(vector, at)
+    one = [a for a in versions[1] if a.get("add", {}).get("path") == name]
+    both = [of_partition(a, "add", p) for a in one for p in (1, 2)]
+    versions[1] = [a for a in versions[1] if "add" not in a] + both
+    other = [a for a in versions[2] if "add" not in a and "remove" not in a]
+    deleted = [a for k in ("add", "remove") for a in versions[2] if a.get(k, {}).get("path") == name]
+    versions[2] = other + [of_partition(a, next(iter(a)), 1) for a in deleted]
+    for number, actions in enumerate(versions):
+        text = "".join(json.dumps(a) + "\n" for a in actions)
+        (at / "_delta_log" / f"{number:020}.json").write_text(text)
+    with App(_direct=True) as app:
+        found = app.sql(f"SELECT p, COUNT(*) AS n FROM 'delta://{at}' GROUP BY p ORDER BY p").rows()
+    assert found == [{"p": 1, "n": 42}, {"p": 2, "n": 50}]
 
 
 def test_a_change_log_is_read_in_whole_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,8 @@ import pytest
 
 from millpond import App, Error
 from millpond.changes import Changes
+from millpond.errors import ConnectionLost
+from millpond.testing.faults import failing
 from tests.servers import Servers
 from tests.test_captured import MariaShop, Shop, rows
 from tests.test_kill import kill_after, run_to_the_end, running, say
@@ -105,6 +107,32 @@ def test_what_others_change_reaches_views_and_changefeeds_once(shop: Shop | Mari
         shop.run("TRUNCATE TABLE orders")
         app.drain()
         assert rows(app, "SELECT * FROM sums") == [] and seen.lost_times == 1
+
+
+@pytest.mark.parametrize("point", ["stored: read", "stored: reached"])
+def test_a_change_that_could_not_be_told_is_not_lost(shop: Shop | MariaShop, point: str) -> None:
+    with App(_direct=True) as app:
+        create(app, with_options(shop))
+        app.sql(f"CREATE TABLE sums AS {VIEW}")
+        shop.run("INSERT INTO orders VALUES (1, 'ann', 1.50, NULL)")
+        check_equal(app)
+        shop.run("UPDATE orders SET amount = 7 WHERE id = 1")
+        with failing(point, ConnectionLost("gone")), pytest.raises(Error):
+            app.drain()
+        check_equal(app)
+
+
+def test_changes_from_before_an_alter_have_no_other_columns(shop: Shop | MariaShop) -> None:
+    with App(_direct=True) as app:
+        app.sql(f"CREATE TABLE made (id INT PRIMARY KEY, who STRING, n INT) WITH ({with_options(shop)})")
+        app.drain()
+        seen = Seen(app, "made")
+        shop.run("INSERT INTO made VALUES (1, 'ann', 5)")
+        app.sql("ALTER TABLE made RENAME COLUMN who TO name")
+        app.drain()
+        assert all(row.get("name", row.get("who")) == "ann" for told in seen.commits for row in told)
+        assert seen.commits or seen.lost_times
+        app.sql("DROP TABLE made")
 
 
 @pytest.mark.parametrize("seed", range(1))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from millpond import App
+from millpond import App, faults
 from millpond.testing.crash import crash
 from millpond.views.live_view import LiveView
 from millpond.views.marks import MARKS
@@ -115,3 +116,58 @@ def test_random_views_after_starts(seed: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(100, 130))
 def test_many_random_views_after_starts(seed: int, tmp_path: Path) -> None:
     follow(seed, tmp_path, starts=10)
+
+
+def test_functions_of_the_program_may_be_others(tmp_path: Path) -> None:
+    sql = """
+        CREATE TABLE a (id INT PRIMARY KEY, n INT);
+        CREATE VIEW w AS SELECT id, times(n) AS m FROM a;
+        CREATE TABLE t AS SELECT id, times(n) AS m FROM a;
+        CREATE TABLE u AS SELECT SUM(m) AS s FROM w;
+    """
+    for by in (2, 3):
+
+        def times(n: int, by: int = by) -> int:
+            return by * n
+
+        def function(n: int) -> int:
+            return times(n)
+
+        function.__name__ = "times"
+        with App(sql, state=tmp_path, functions=[function], _direct=True) as app:
+            if by == 2:
+                app.sql("INSERT INTO a VALUES (1, 1), (2, 2)")
+            app.drain()
+            assert bag(app, "SELECT m FROM t") == bag(app, f"SELECT n * {by} AS m FROM a")
+            assert bag(app, "SELECT s FROM u") == bag(app, f"SELECT SUM(n * {by}) AS s FROM a")
+
+
+def test_a_commit_beside_the_end_is_seen_by_the_next_start(tmp_path: Path) -> None:
+    app = App(SQL, state=tmp_path, _direct=True)
+    app.sql("INSERT INTO a VALUES (1, 'x', 1), (2, 'y', 2)")
+    app.drain()
+    inside, go_on = threading.Event(), threading.Event()
+
+    def work() -> None:
+        app.sql("INSERT INTO a VALUES (3, 'z', 30)")
+
+    thread = threading.Thread(target=work)
+
+    def reached(point: str) -> None:
+        if point == "commit: journalled" and threading.current_thread() is thread:
+            inside.set()
+            go_on.wait(20)
+
+    faults.on_reach(reached)
+    try:
+        thread.start()
+        assert inside.wait(20)
+        threading.Timer(0.3, go_on.set).start()
+        app.close()
+        thread.join()
+    finally:
+        go_on.set()
+        faults.on_reach(None)
+    with App(SQL, state=tmp_path, _direct=True) as app:
+        assert bag(app, "SELECT COUNT(*) AS c FROM a") == bag(app, "SELECT 3 AS c")
+        check(app)

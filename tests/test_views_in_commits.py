@@ -499,3 +499,14 @@ def test_operators_take_refused_changes_back(seed: int) -> None:
                 assert bag(app, f"SELECT * FROM v{i}") == bag(app, query), (seed, step, query)
         kept = [view.by_changes for view in app._runtime.views]
         assert sum(k.rounds for k in kept) > 12
+
+
+def test_drain_returns_after_a_commit_that_a_view_has_refused() -> None:
+    with App("CREATE TABLE a (id INT PRIMARY KEY, n INT)", _direct=True) as app:
+        app.sql(f"CREATE TABLE t AS SELECT id, 100 / n AS x FROM a {IN_COMMIT}")
+        app.sql("INSERT INTO a VALUES (1, 1)")
+        with pytest.raises(Error, match="zero"):
+            app.sql("INSERT INTO a VALUES (3, 0)")
+        app.drain(timeout=20)
+        app.sql("INSERT INTO a VALUES (2, 50)")
+        assert app.sql("SELECT * FROM t ORDER BY id").rows() == [{"id": 1, "x": 100.0}, {"id": 2, "x": 2.0}]

@@ -22,7 +22,7 @@ from millpond.errors import Error, InUse, Place
 from millpond.journal.revision import Revision
 from millpond.sql.blocks import grouped
 from millpond.sql.catalog import Catalog, Index, Relation
-from millpond.sql.checked import Checked, CheckedCreate
+from millpond.sql.checked import Checked, CheckedCreate, CheckedInsert, CheckedSelect
 from millpond.sql.identity import identity
 from millpond.sql.meaning import meaning, renamed_query, same_schema
 from millpond.sql.parse import parse
@@ -141,9 +141,22 @@ class Cascades:
     def gather(self, users: Sequence[User], table: Relation, column: str) -> Removal:
         """Returns what goes with a column: what reads or writes it, and what uses that."""
         readers = self.users.readers(users, table, column, drops=True)
+        readers = [u for u in readers if self._names(u, table, column)]
         named = [u.name.partition(":")[2] for u in readers if u.name.startswith("view:")]
         relations = [r for name in named if (r := self.users.catalog.find(name)) is not None]
         return self.removals.together(relations, [u.name for u in readers if not u.name.startswith("view:")])
+
+    def _names(self, user: User, table: Relation, column: str) -> bool:
+        """Returns whether a statement names a column of the table, and not only one of another table."""
+        if user.entry is None:
+            return True
+        noted = self.users.catalog.copy()
+        noted.references = References()
+        checked = self.users.checked(user.entry, noted)
+        if isinstance(checked, CheckedCreate | CheckedInsert | CheckedSelect):
+            return True
+        other = Renamed(table.name, f"{column}_", column)
+        return rename_in(user.entry.text, other, noted.references) != user.entry.text
 
     def drop(self, removal: Removal, table: Relation, column: str) -> Cascade:
         """Returns what is dropped with a column."""

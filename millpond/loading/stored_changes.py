@@ -90,25 +90,31 @@ class StoredChanges:
         count = 0
         while dict(end := self._log.log.latest(at, CHANGES)) != dict(at):
             count += self._tell(at, end)
-            at = end
+            at = self._at or end
         return count
 
     def _tell(self, at: Offset, end: Offset) -> int:
         table = self._stored
         if table is not self._known:  # it was altered
             self._known, self._log.log.schema = table, logged_schema(table)
+            return self._begin_anew("the columns of the table have changed")
         schema = log_schema(self._log.log.schema)
         logged = pa.Table.from_batches(list(self._log.log.read(at, end)), schema)
+        ops = logged[OP].to_numpy()
+        emptied = bool((ops == EMPTIED).any())
+        changes = None if emptied or not logged.num_rows else changes_of(logged, ops, table)
         faults.reach("stored: read")
         self._reach(at, end)
-        faults.reach("stored: reached")
-        if not logged.num_rows:
-            return 0
-        ops = logged[OP].to_numpy()
-        if (ops == EMPTIED).any():
+        try:
+            faults.reach("stored: reached")
+            if changes is not None:
+                self._store.logged.tell({self._table.lower(): changes})
+        except BaseException:
+            # The log has gone on behind them.
+            self._store.logged.lose(self._table, "its changes could not be told")
+            raise
+        if emptied:
             self._store.logged.lose(self._table, "the table was emptied at once")
-        else:
-            self._store.logged.tell({self._table.lower(): changes_of(logged, ops, table)})
         return len(logged)
 
     def _reach(self, at: Offset | None, end: Offset) -> None:

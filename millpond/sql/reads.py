@@ -15,8 +15,27 @@ from millpond.sql.statements import Query
 
 def names_read(query: Query) -> set[str]:
     """Returns the names in FROM anywhere in the query, in lower case, without its own CTEs."""
-    ctes = {c.alias.lower() for c in query.expression.find_all(exp.CTE)}
-    return {t.name.lower() for t in query.expression.find_all(exp.Table) if not t.meta.get("uri")} - ctes
+    tables = (t for t in query.expression.find_all(exp.Table) if not t.meta.get("uri"))
+    return {t.name.lower() for t in tables if not _is_cte(t)}
+
+
+def _is_cte(table: exp.Table) -> bool:
+    """Returns whether the name of a table is that of a CTE around it. A CTE does not read itself, nor later ones."""
+    name, inside, node = table.name.lower(), None, table.parent
+    while node is not None:
+        if isinstance(node, exp.CTE):
+            inside = node
+        with_ = node if isinstance(node, exp.With) else node.args.get("with_") or node.args.get("with")
+        if isinstance(with_, exp.With):
+            known = with_.expressions
+            if not with_.recursive and inside is not None and any(c is inside for c in known):
+                known = known[: next(i for i, c in enumerate(known) if c is inside)]
+            if any(c.alias.lower() == name for c in known):
+                return True
+            if not isinstance(node, exp.With):
+                inside = None
+        node = node.parent
+    return False
 
 
 def uris_read(query: Query) -> list[str]:

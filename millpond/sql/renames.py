@@ -187,7 +187,8 @@ def _end_of_star(tokens: list[Token], offset: int) -> int:
 def _columns_of_target(tokens: list[Token], s: st.Statement, table: str, column: str) -> Iterator[int]:
     """Yields the tokens that name a column of the table that a statement changes, outside its queries."""
     if isinstance(s, st.CreateIndex) and s.table.lower() == table.lower():
-        yield from (i for i in range(len(tokens)) if i > 4 and _is(tokens, i, column))
+        listed = next(i for i, t in enumerate(tokens) if t.token_type == TokenType.L_PAREN)
+        yield from (i for i in range(listed, len(tokens)) if _is(tokens, i, column))
     if not isinstance(s, st.WRITES) or s.target.lower() != table.lower():
         return
     alias = s.expression.this.alias if isinstance(s, st.Merge) else getattr(s, "alias", None)

@@ -57,8 +57,9 @@ class IntegerKeys:
         self.live.end = 0
         faults.reach("table: linked")
         generation.point_later(column, self._blocks, first, first + len(keys))
-        if not self.held and isinstance(generation.newest, LaggingKeys):
-            generation.newest.read_by(self.live)
+        newest = generation.newest
+        if not self.held and isinstance(newest, LaggingKeys):
+            newest.read_by(self.live)
         if self.hot.active:
             self.hot.forget_all(keys.tolist())
         faults.reach("table: pointed")

@@ -126,7 +126,8 @@ class Generation:
 
     def all_keys(self) -> Keys:
         """Returns ``newest`` with all slots that are written."""
-        return self.newest.complete() if isinstance(self.newest, LaggingKeys) else self.newest
+        newest = self.newest  # a reader may complete it meanwhile
+        return newest.complete() if isinstance(newest, LaggingKeys) else newest
 
     def point_later(self, column: str, blocks: Blocks, start: int, end: int) -> None:
         """Makes these slots, which are written, the newest of their keys, in one step; ``newest`` gets them when

@@ -8,7 +8,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 
+from sqlglot import exp
+
 from millpond.journal.catalog import Entry
+from millpond.sql.functions import known_functions
 from millpond.store.store import Store
 from millpond.version import __version__
 from millpond.views.live_view import LiveView
@@ -59,9 +62,12 @@ class Marks:
     def _lasting(self, view: LiveView) -> bool:
         """Returns whether its inputs and its table survive a restart unchanged, and its query answers the same."""
         store, names = self._store, {*view.tables, view.plan.target.name.lower()}
-        of_tables = all(i.relation.kind == "table" for i in view.plan.query.inputs)
+        query = view.plan.query
+        of_tables = all(i.relation.kind == "table" for i in query.inputs)
+        called = {f.name.lower() for f in query.expression.find_all(exp.Anonymous)}
         return (
             of_tables
+            and called <= known_functions()  # one of the program may be another one next time
             and view.by_changes.possible
             and all(
                 store.journals(n) and store.backend(n).database is None and not store.backend(n).evicts

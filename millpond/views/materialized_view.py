@@ -44,6 +44,8 @@ from millpond.views.live_view import Emit, LiveView
 from millpond.views.marks import Marks
 
 log = logging.getLogger("millpond")
+_LAST_COMMIT = 5.0
+"""Seconds that the end of an app waits for a commit that is under way."""
 
 
 class Views:
@@ -239,6 +241,8 @@ class Views:
                 preparing = any(v.by_changes.due for v in self)
                 if (self._seen >= wanted and not renewing and not preparing) or self._stopped:
                     break
+                if preparing:
+                    self._news.set()  # what became due without a commit, such as by one that was refused
                 if not self._progress.wait(min(0.5, max(0.0, deadline - time.monotonic()))) and (
                     time.monotonic() >= deadline
                 ):
@@ -290,11 +294,13 @@ class Views:
             view.error, view.whole = error, True
 
     def record_equal(self) -> None:
-        """Records which views are equal to their queries, for the next start. Nothing commits any more."""
-        if self._store.visibility.stopped is not None:
+        """Records which views are equal to their queries, for the next start. A commit of another thread that is under
+        way is waited for; after one that takes long, nothing is recorded.
+        """
+        if self._store.visibility.stopped is not None or not self._enter():
             return
-        later = self._seen >= self._store.feed.commits
         try:
+            later = self._seen >= self._store.feed.commits
             self.marks.write(
                 v
                 for v in self
@@ -302,6 +308,17 @@ class Views:
             )
         except Error as error:
             log.warning("the next start evaluates all views again: %s", self._mask(error.message))
+        finally:
+            self._store.writing.__exit__()
+
+    def _enter(self) -> bool:
+        """Keeps others from committing; returns False if one does so for too long."""
+        deadline = time.monotonic() + _LAST_COMMIT
+        while not self._store.writing.try_enter():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        return True
 
     def _round(self) -> None:
         snapshots, touched, commits = self._store.news()

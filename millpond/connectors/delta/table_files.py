@@ -125,14 +125,14 @@ class TableFiles:
         return sorted(files, key=lambda f: (f.modified, f.path))
 
     def kept_of(self, table: DeltaTable) -> dict[str, np.ndarray]:
-        """Returns which rows of files are not deleted, by the names of those files in which some are."""
+        """Returns which rows of files are not deleted, by the whole paths of those files in which some are."""
         if "deletionVectors" not in (table.protocol().reader_features or ()):
             return {}
         with explained(self.place):
             found = pa.table(table.deletion_vectors())
         masks = (np.asarray(m.values) for m in found["selection_vector"].combine_chunks())
-        names = (unquote(str(path)).rpartition("/")[2] for path in found["filepath"].to_pylist())
-        return dict(zip(names, masks, strict=True))
+        paths = (unquote(str(path)) for path in found["filepath"].to_pylist())
+        return dict(zip(paths, masks, strict=True))
 
     def exists(self, file: DataFile) -> bool:
         """Returns whether a file is still there, as far as that can be seen without opening it."""
@@ -148,7 +148,9 @@ class TableFiles:
         """Yields the rows of a file that are not deleted: the columns of ``schema``, NULL where it has none of that
         name, and those of ``more`` as they are. Raises FileNotFoundError.
         """
-        mask, first = kept.get(file.path.rpartition("/")[2]), 0
+        # Files of several partitions may have the same name.
+        ends = (f"/{file.path}", f"/{unquote(file.path)}")
+        mask, first = next((m for path, m in kept.items() if path.endswith(ends)), None), 0
         with (
             self._opened(file.path) as opened,
             pq.ParquetFile(opened, coerce_int96_timestamp_unit="us") as parquet,
