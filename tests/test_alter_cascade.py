@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from millpond import App
-from millpond.errors import Error, InUse, SqlSyntaxError
+from millpond.errors import ConnectionLost, Error, InUse, NotSupported, SqlSyntaxError
 from millpond.sql.parse import parse
+from millpond.testing.faults import failing
 
 TABLES = """
     CREATE TABLE t (id INT PRIMARY KEY, a INT, b STRING) WITH (extension = '{extension}');
@@ -352,3 +353,24 @@ def test_a_view_with_a_cte_of_the_name_of_its_table_uses_it() -> None:
         with pytest.raises(InUse, match='"v"'):
             app.sql("DROP TABLE t")
         assert rows(app, "SELECT COUNT(*) FROM v") == [(2,)]
+
+
+def test_nothing_is_created_or_dropped_while_it_is_open_what_follows(tmp_path: Path) -> None:
+    stored = f"WITH ('extension' = 'sqlite', 'path' = '{tmp_path}/x.db')"
+    file = f"CREATE TABLE t (id INT PRIMARY KEY, a INT) {stored};"
+    users = "CREATE VIEW v AS SELECT a FROM t; CREATE VIEW w AS SELECT id, a FROM t;"
+    rename = "ALTER TABLE t RENAME COLUMN a TO k CASCADE"
+    with App(file + users, state=tmp_path / "state", _direct=True) as app:
+        app.sql("INSERT INTO t VALUES (1, 5)")
+        with failing("alter: changed in the database", ConnectionLost("gone")), pytest.raises(ConnectionLost):
+            app.sql(rename)
+        for other in (
+            "DROP VIEW v",
+            "CREATE OR REPLACE VIEW w AS SELECT id FROM t",
+            "CREATE TABLE more (id INT)",
+        ):
+            with pytest.raises(NotSupported, match="has begun"):
+                app.sql(other)
+        app.sql(rename)
+        app.sql("DROP VIEW v")
+        assert rows(app, "SELECT * FROM w") == [(1, 5)]

@@ -17,9 +17,14 @@ from millpond.store.undo import Undo
 
 
 class Executor:
-    """Runs statements. ``begin`` begins a transaction; ``add`` adds the handlers of other kinds."""
+    """Runs statements. ``begin`` begins a transaction, ``check`` raises an error for a statement that must wait;
+    ``add`` adds the handlers of other kinds.
+    """
 
-    def __init__(self, text: TextRun, begin: Callable[[], Transaction]):
+    def __init__(
+        self, text: TextRun, begin: Callable[[], Transaction], check: Callable[[st.Statement], None]
+    ):
+        self._check = check
         self._text = text
         self._begin = begin
         self.handlers: Handlers = dict(
@@ -41,6 +46,7 @@ class Executor:
             return Result(NOTHING, count=0)
         with Undo() as undo:
             if not is_passing(checked):
+                self._check(checked.statement)
                 self._text.stand(undo)
             faults.reach("statement checked")
             return self.run(checked, undo)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from millpond.alterations import ColumnChange, dump_change
 from millpond.errors import ConnectionLost, Error, NotSupported
 from millpond.sql import statements as st
 from millpond.sql.catalog import Relation
-from millpond.store.catalog import SavedRelation
+from millpond.store.catalog import Saved, SavedRelation
 from millpond.store.store import Store
 
 log = logging.getLogger("millpond")
@@ -72,3 +72,19 @@ def refuse_new_name(table: Relation, store: Store, s: st.Statement) -> None:
             hint="drop it, and create it with the other name and the same 'table'",
             place=s.place,
         )
+
+
+def refuse_beside(entries: Iterable[Saved], s: st.Statement) -> None:
+    """Raises an error for a statement that creates or drops something while it is open what a change of a table takes
+    with it.
+    """
+    if not isinstance(s, st.CreateStream | st.CreateTable | st.CreateView | st.CreateIndex | st.Drop):
+        return
+    for entry in entries:
+        with_it = entry.pending_with if isinstance(entry, SavedRelation) else None
+        if with_it is not None and (with_it.put or with_it.drop):
+            raise NotSupported(
+                f'ALTER TABLE … CASCADE of table "{entry.name}" has begun, and its database has not answered',
+                hint="run that ALTER TABLE again, or start the app again: either finishes it",
+                place=s.place,
+            )

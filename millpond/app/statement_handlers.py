@@ -15,6 +15,7 @@ from millpond.app.execute import Executor
 from millpond.app.finite_queries import Answers
 from millpond.app.indexes import Indexes
 from millpond.app.launch import Launcher
+from millpond.app.pending_changes import refuse_beside
 from millpond.app.queries import Queries
 from millpond.app.reads import Reads
 from millpond.app.replace import Replacements
@@ -67,7 +68,7 @@ def make_executor(
     spark: Spark,
 ) -> Executor:
     """Makes the executor of statements, and passes each kind's handler what it uses."""
-    executor = Executor(text, begin)
+    executor = Executor(text, begin, lambda s: refuse_beside(alters.saved.entries.values(), s))
     creates = Creates(
         text,
         declarations,

@@ -60,6 +60,8 @@ class KeptByChanges:
         self._columns: ByColumns | None = None
         self.loaded = False
         """Whether the state of the operators is that of the inputs."""
+        self._followed = False
+        """Whether it is that after the changes of the last call."""
         self.due = False
         """Whether the state is set before the next change, or earlier by ``prepare``."""
         self.restored = False
@@ -132,6 +134,7 @@ class KeptByChanges:
         self, now: Tables, before: Mapping[str, Snapshot], touched: Mapping[str, Touched], own: Snapshot
     ) -> Changes | None:
         """Returns the changes of the view; None if its query must be evaluated."""
+        self._followed = False
         if self._tree is None or not (self.loaded or self.due):
             return None
         most = self._most(now, own)
@@ -159,7 +162,7 @@ class KeptByChanges:
                 self._fell_back(reason)
                 return None
             found = by_columns
-        self.loaded = True
+        self.loaded = self._followed = True
         self._fallbacks = 0
         self.rounds += 1
         try:
@@ -205,7 +208,7 @@ class KeptByChanges:
         """
         if self._tree is None:
             return
-        was, self.loaded = self.loaded, False
+        was, self.loaded = self.loaded and self._followed, False
         try:
             if was:
                 after = {name.lower(): now(name) for name in self._tables}
@@ -240,6 +243,7 @@ class KeptByChanges:
         self.due, self.restored = self.restored, False
         if not self.due:
             self._load(now)
+            self._followed = self.loaded
 
     def _load(self, now: Tables) -> None:
         assert self._tree is not None
