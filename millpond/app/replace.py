@@ -7,7 +7,6 @@ first: if something would not fit, the statement is refused with its name.
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
@@ -17,8 +16,6 @@ from millpond.app.alters import Alters
 from millpond.app.column_users import User
 from millpond.app.declarations import Declarations
 from millpond.app.handlers import NOTHING
-from millpond.app.launch import Launcher
-from millpond.app.lifetime import Lifetime
 from millpond.app.meaning import means_the_same
 from millpond.app.pending_changes import refuse_pending
 from millpond.app.replaced_columns import as_spelled, changed_options, changes_of, column_changes
@@ -28,11 +25,7 @@ from millpond.app.stopping import durable, stopped
 from millpond.app.users_of_names import dependents, naming
 from millpond.errors import Conflict, Error, InUse, NotSupported, SqlError
 from millpond.journal.revision import Revision
-from millpond.loading.followers import Followers
-from millpond.loading.load import TableLoads
-from millpond.loading.loader import Loader
 from millpond.loading.open_sources import Sources
-from millpond.loading.progress import Load
 from millpond.query.result import Result
 from millpond.sql import statements as st
 from millpond.sql.catalog import Relation
@@ -372,38 +365,3 @@ class Replacements:
                         undo.put(self.sources.values, checked.source_options)
                     self.declarations.publications.remove(name)
                     self.declarations.open(checked.relation, table_options(checked))
-
-
-def make_replacements(
-    alters: Alters,
-    lock: threading.RLock,
-    lifetime: Lifetime,
-    declarations: Declarations,
-    launcher: Launcher,
-    loader: Loader,
-    table_loads: TableLoads,
-    loads: dict[str, Load],
-    followers: Followers,
-    sources: Sources,
-) -> Replacements:
-    """Returns what replaces relations, and builds tables beside others."""
-    shadows = Shadows(
-        lock=lock,
-        lifetime=lifetime,
-        catalog=alters.catalog,
-        store=alters.store,
-        saved=alters.saved,
-        declarations=declarations,
-        launcher=launcher,
-        loader=loader,
-        table_loads=table_loads,
-        loads=loads,
-        followers=followers,
-        views=alters.views,
-        runner=alters.runner,
-        drift=alters.drift,
-        tables=alters.tables,
-        publications=alters.publications,
-        go_on=alters.go_on,
-    )
-    return Replacements(alters, shadows, declarations, sources)

@@ -20,7 +20,7 @@ from millpond.app.lifetime import Lifetime
 from millpond.app.plans import Planner, text_of
 from millpond.app.published import Publications
 from millpond.app.queries import Queries
-from millpond.app.replace import make_replacements
+from millpond.app.replacements import make_replacements
 from millpond.app.restore import Restorer
 from millpond.app.runtime import Runtime, Settings
 from millpond.app.saved import SavedStatements

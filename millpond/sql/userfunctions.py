@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
+from sqlglot import exp
 
 from millpond.errors import AlreadyExists, BadExtension, InvalidOption, SqlError
 from millpond.extensions import offered, offered_object, what_is_offered
@@ -113,6 +114,11 @@ def functions_in(sql: str) -> Iterator[UserFunction]:
     for key in {key.lower() for key in _KEY.findall(sql)}:
         if (found := _made.get(key)) is not None:
             yield found
+
+
+def calls_functions_of_programs(query: exp.Expr) -> bool:
+    """Returns whether a query calls functions of a program or of another package."""
+    return not {f.name.lower() for f in query.find_all(exp.Anonymous)} <= known_functions()
 
 
 def make_function(

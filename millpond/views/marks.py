@@ -8,10 +8,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 
-from sqlglot import exp
-
 from millpond.journal.catalog import Entry
-from millpond.sql.functions import known_functions
+from millpond.sql.userfunctions import calls_functions_of_programs
 from millpond.store.store import Store
 from millpond.version import __version__
 from millpond.views.live_view import LiveView
@@ -64,10 +62,9 @@ class Marks:
         store, names = self._store, {*view.tables, view.plan.target.name.lower()}
         query = view.plan.query
         of_tables = all(i.relation.kind == "table" for i in query.inputs)
-        called = {f.name.lower() for f in query.expression.find_all(exp.Anonymous)}
         return (
             of_tables
-            and called <= known_functions()  # one of the program may be another one next time
+            and not calls_functions_of_programs(query.expression)  # they may be others next time
             and view.by_changes.possible
             and all(
                 store.journals(n) and store.backend(n).database is None and not store.backend(n).evicts
