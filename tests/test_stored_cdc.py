@@ -262,6 +262,7 @@ def test_columns_may_change(shop: Shop | MariaShop) -> None:
         app.sql(f"CREATE TABLE made (id INT PRIMARY KEY, who STRING) WITH ({with_options(shop)})")
         seen = Seen(app, "made")
         app.sql("ALTER TABLE made ADD COLUMN age INT")
+        app.drain()
         shop.run("INSERT INTO made (id, who, age) VALUES (1, 'ann', 41)")
         app.drain()
         assert seen.rows == {1: {"id": 1, "who": "ann", "age": 41}}

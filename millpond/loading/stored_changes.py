@@ -87,17 +87,18 @@ class StoredChanges:
         return 1
 
     def _follow(self, at: Offset) -> int:
-        count = 0
-        while dict(end := self._log.log.latest(at, CHANGES)) != dict(at):
+        count, table = 0, self._stored
+        if table is not self._known:  # it was altered: what the log has from before it has other columns
+            self._known, self._log.log.schema = table, logged_schema(table)
+            if dict(self._log.log.latest(at, CHANGES)) != dict(at):
+                return self._begin_anew("the columns of the table have changed")
+        while self._stored is self._known and dict(end := self._log.log.latest(at, CHANGES)) != dict(at):
             count += self._tell(at, end)
-            at = self._at or end
+            at = end
         return count
 
     def _tell(self, at: Offset, end: Offset) -> int:
-        table = self._stored
-        if table is not self._known:  # it was altered
-            self._known, self._log.log.schema = table, logged_schema(table)
-            return self._begin_anew("the columns of the table have changed")
+        table = self._known
         schema = log_schema(self._log.log.schema)
         logged = pa.Table.from_batches(list(self._log.log.read(at, end)), schema)
         ops = logged[OP].to_numpy()
