@@ -207,7 +207,8 @@ class Alters:
                         else backend.alter(change)
                     )
                 self._journal(made, () if outside else changes, (*entry.pending_by, *done), views, cascade)
-                with durable(self.store, "alter: journalled"):
+                with durable(self.store):
+                    faults.reach("alter: journalled")
                     self._show(before, after, backend)
                     self.saved.add(made)
                     for view in views:
@@ -329,7 +330,8 @@ class Alters:
             undone = [note(m, before.name) for m in ran]
             revision = Revision([made.entry()], drop, renames=renames, done=done, undone=undone)
             journal.alter(lambda _: revision.and_then(cascade.revision()))
-            with durable(self.store, "alter: journalled"):
+            with durable(self.store):
+                faults.reach("alter: journalled")
                 backend.rename(after.name)
                 known = self.store.options[before.name.lower()]
                 self.store.options[before.name.lower()] = {**known, "table": options.get("table")}
@@ -381,7 +383,8 @@ class Alters:
         # Nothing else than this option is compiled into statements that write the table.
         with stopped(writers if strict != table.strict else (), self.runner, self.go_on), self.store.writing:
             self.store.journal.alter(lambda _: Revision([made.entry()], done=done))
-            with durable(self.store, "alter: journalled"):
+            with durable(self.store):
+                faults.reach("alter: journalled")
                 self.store.options[table.name.lower()] = values
                 self.store.backend(table.name).set_options(values)
                 self.catalog.add(dataclasses.replace(table, strict=strict, ttl=ttl))

@@ -284,7 +284,8 @@ class Replacements:
         kept = dataclasses.replace(entry, **text, changed=False)
         with self.store.writing:
             self.store.journal.alter(lambda _: Revision([kept.entry()]))
-            with durable(self.store, "replace: journalled"):
+            with durable(self.store):
+                faults.reach("replace: journalled")
                 self.saved.add(kept)
                 if entry.kind == "view":
                     self.catalog.add(checked.relation)
@@ -320,7 +321,8 @@ class Replacements:
             if isinstance(checked, CheckedStream):
                 undo.put(self.sources.values, checked.source_options)
             self.store.journal.alter(lambda _: Revision([made.entry(), *renewed]))
-            with durable(self.store, "replace: journalled"):
+            with durable(self.store):
+                faults.reach("replace: journalled")
                 self.saved.forget(f"{before.kind}:{before.name}")
                 self.saved.add(made)
                 self.catalog.add(checked.relation)
@@ -356,7 +358,8 @@ class Replacements:
             )
             with self.store.writing:
                 journal.alter(lambda _: revision)
-                with durable(self.store, "replace: journalled"):
+                with durable(self.store):
+                    faults.reach("replace: journalled")
                     for statement in self.runner.aside.remove(query):
                         statement.drop()
                     self.saved.forget(query)

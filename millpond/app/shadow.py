@@ -209,7 +209,8 @@ class Shadows:
             with self.views.between_rounds(), self.store.writing:
                 self._check_no_rows(shadow)
                 self._journal(shadow, entry, old, own, {*gone, shadow.replaced}, renewed)
-                with durable(self.store, "replace: journalled"):
+                with durable(self.store):
+                    faults.reach("replace: journalled")
                     self._show(shadow, entry, old, own, parts, renewed)
                 # Those that change in the same commit do so before the next one.
                 exchanged = dict.fromkeys((shadow.before.name, *old, *map(without_shadow, own)))

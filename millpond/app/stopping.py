@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from millpond import faults
 from millpond.app.column_users import User
 from millpond.store.catalog import SavedQuery, SavedRelation
 from millpond.store.store import Store
@@ -29,10 +28,9 @@ def stopped(
 
 
 @contextmanager
-def durable(store: Store, point: str) -> Iterator[None]:
+def durable(store: Store) -> Iterator[None]:
     """Runs the code that makes a change visible after it is in the journal. If that fails, the store stops."""
     try:
-        faults.reach(point)
         yield
     except BaseException as error:
         store.visibility.stop(error)

@@ -7,7 +7,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -67,6 +67,13 @@ def register_decimals(connection: duckdb.DuckDBPyConnection, sql: str, known: se
             )
 
 
+def _check_files() -> None:
+    """Raises OSError if the process cannot open a few files more: DuckDB would end it when it begins."""
+    with ExitStack() as files:
+        for _ in range(8):
+            files.enter_context(open(os.devnull))
+
+
 class NotAccepted(QueryFailed):
     """Reports that DuckDB refuses a query as rendered, whatever the rows are: Spark can run it instead."""
 
@@ -107,6 +114,7 @@ class Duck:
 
         with self._lock:
             if self._root is None:
+                _check_files()
                 self._root = duckdb.connect(":memory:")
                 for setting in self._settings():
                     self._root.execute(setting.replace("SET ", "SET GLOBAL ", 1))
