@@ -34,6 +34,11 @@ class Position:
     batch: int
     offsets: Mapping[str, Offset] = field(default_factory=dict)
 
+    @property
+    def parts(self) -> list[Any]:
+        """Returns what makes an equal position, as JSON has it."""
+        return [self.pipeline, self.checkpoint, self.batch, dict(self.offsets)]
+
     def covers(self, other: Position) -> bool:
         """Returns whether ``other`` had been applied when this was the newest position of the pipeline."""
         return self.checkpoint == other.checkpoint and self.batch >= other.batch

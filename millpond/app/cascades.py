@@ -126,17 +126,21 @@ class Cascades:
         """Returns the saved statement with its new text; None if that stays."""
         if user.entry is None:
             raise InUse("it is a SELECT that runs until it is stopped")
-        noted = self.users.catalog.copy()
-        noted.references = References()
-        before = self.users.checked(user.entry, noted)
+        before, references = self._references(user.entry)
         if any(i.relation.changing for i in before.inputs):
             raise InUse("its changelog has the rows and columns of the table as it is")
-        text = rename_in(user.entry.text, renamed, noted.references)
+        text = rename_in(user.entry.text, renamed, references)
         made = _with_text(user.entry, text)
         after = self.users.checked(made, catalog)
         if not _same(before, after, renamed):
             raise InUse("its text would mean something else with the new name")
         return None if text == user.entry.text else made
+
+    def _references(self, entry: SavedRelation | SavedQuery) -> tuple[Checked, References]:
+        """Returns a statement as it is checked now, and what it refers to."""
+        noted = self.users.catalog.copy()
+        noted.references = References()
+        return self.users.checked(entry, noted), noted.references
 
     def gather(self, users: Sequence[User], table: Relation, column: str) -> Removal:
         """Returns what goes with a column: what reads or writes it, and what uses that."""
@@ -150,13 +154,11 @@ class Cascades:
         """Returns whether a statement names a column of the table, and not only one of another table."""
         if user.entry is None:
             return True
-        noted = self.users.catalog.copy()
-        noted.references = References()
-        checked = self.users.checked(user.entry, noted)
+        checked, references = self._references(user.entry)
         if isinstance(checked, CheckedCreate | CheckedInsert | CheckedSelect):
             return True
         other = Renamed(table.name, f"{column}_", column)
-        return rename_in(user.entry.text, other, noted.references) != user.entry.text
+        return rename_in(user.entry.text, other, references) != user.entry.text
 
     def drop(self, removal: Removal, table: Relation, column: str) -> Cascade:
         """Returns what is dropped with a column."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from decimal import Decimal
 from math import inf, isfinite
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -33,14 +33,19 @@ class Retraction(Protocol):
     def add(self, state: Any, value: Any, times: int) -> None:
         """Adds a value so many times, or takes it back a negative number of times. NULL counts for nothing."""
 
-    def load(self, state: Any, count: int, total: Any, size: Any) -> None:
-        """Sets the count of all values, their sum, and the sum of their sizes without a sign."""
-
     def read(self, state: Any) -> Any:
         """Returns the value of the aggregate."""
 
     def values(self, state: Any) -> dict[Any, int]:
         """Returns the different values of a state, with how often each occurs; empty if it does not keep them."""
+
+
+@runtime_checkable
+class Summed(Retraction, Protocol):
+    """Computes an aggregate whose state a query can compute, without its values one by one."""
+
+    def load(self, state: Any, count: int, total: Any, size: Any) -> None:
+        """Sets the count of all values, their sum, and the sum of their sizes without a sign."""
 
 
 class _Sums:
@@ -125,9 +130,6 @@ class _FloatSums:
         else:
             state[2 if value != value else 3 if value > 0 else 4] += times
 
-    def load(self, state: list[int], count: int, total: Any, size: Any) -> None:
-        raise NotImplementedError("values are added one by one")
-
     def read(self, state: list[int]) -> float | None:
         count, total, not_numbers, above, below = state
         if not count:
@@ -183,9 +185,6 @@ class _Values:
             state[value] = left
         else:
             del state[value]
-
-    def load(self, state: dict[Any, int], count: int, total: Any, size: Any) -> None:
-        raise NotImplementedError("values are added one by one")
 
     def read(self, state: dict[Any, int]) -> Any:
         return len(state)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+import pyarrow as pa
+
 from millpond.changelog import Style
+from millpond.changes import Changes
 from millpond.connectors.databases.uri import options_in, place_of, query_without, split_query
+from millpond.connectors.named_columns import named_columns
 from millpond.connectors.sink import DELIVERY, Sink
 from millpond.connectors.source import DELETED
-from millpond.errors import ConfigurationIssue, ConnectionLost, InvalidOption, UnknownName, did_you_mean
+from millpond.errors import ConfigurationIssue, ConnectionLost, InvalidOption
 from millpond.options import Option
-from millpond.types import Schema
+from millpond.types import Schema, whole
 
 ROWS_OPTIONS = (
     Option("table", "text", "the table to write to: name, or schema.name; or the last part of the URI"),
@@ -60,20 +65,10 @@ class RowsSink(Sink):
     @classmethod
     def columns_of(cls, values: Mapping[str, Any], schema: Schema) -> Schema:
         columns = tuple(c for c in schema if c.name != DELETED)
-        known = {c.name.lower(): c.name for c in columns}
-        named = [n.strip() for n in (values["key"] or "").split(",") if n.strip()]
-        for name in named:
-            if name.lower() not in known:
-                raise UnknownName(
-                    f'option "key": the query has no column "{name}"',
-                    hint=did_you_mean(
-                        name, list(known.values()), f"its columns: {', '.join(known.values())}"
-                    ),
-                )
+        named = named_columns("key", values["key"], [c.name for c in columns])
         if values["mode"] == "upsert" and not named:
             raise InvalidOption('option "mode" cannot be "upsert" without a key', hint="name it: 'key' = '…'")
-        key = tuple(known[n.lower()] for n in named) if values["mode"] != "append" else ()
-        return Schema(columns, key)
+        return Schema(columns, named if values["mode"] != "append" else ())
 
     @classmethod
     def check_statement(cls, uri: str, values: Mapping[str, Any], schema: Schema, *, running: bool) -> None:
@@ -139,13 +134,17 @@ T = TypeVar("T", bound=_Closable)
 
 
 class TableSink(RowsSink, Generic[T]):
-    """Writes rows through an object that is open between two errors."""
+    """Writes rows through an object that is open between two errors. ``_owner`` is who it was when it was last open for
+    the query ``_name``, if anybody.
+    """
 
     def __init__(self, uri: str, values: Mapping[str, Any], schema: Schema):
         super().__init__(uri, values, schema)
         self.url, self.table = self.target(uri, self.values)
         self._table: T | None = None
         self._is_open = False
+        self._name = ""
+        self._owner: Any = None
 
     @property
     def is_open(self) -> bool:
@@ -156,10 +155,39 @@ class TableSink(RowsSink, Generic[T]):
             raise ConnectionLost(f'"{self.uri}" is not open')
         return self._table
 
+    def _write_for(self, name: str) -> None:
+        """Forgets who was the owner, unless it was so for the same query."""
+        if name != self._name:
+            self._name, self._owner = name, None
+
+    @contextmanager
+    def _whoever_tries_again_takes_over(self) -> Iterator[None]:
+        """Forgets that this was the owner, if another process is."""
+        try:
+            yield
+        except ConfigurationIssue:
+            self._owner = None
+            raise
+
+    @contextmanager
+    def _writing(self) -> Iterator[T]:
+        """Provides the table for one write; after an error it must be opened again."""
+        table, self._is_open = self._opened(), False
+        with self._whoever_tries_again_takes_over():
+            yield table
+        self._is_open = True
+
     def close(self) -> None:
         table, self._table, self._is_open = self._table, None, False
         if table is not None:
             table.close()
+
+
+def changes_of(rows: pa.Table) -> Changes:
+    """Returns rows of a query as changes: those that it marks are deleted."""
+    if DELETED not in rows.column_names:
+        return Changes(rows)
+    return Changes(rows.drop_columns([DELETED]), whole(rows.column(DELETED)).fill_null(False))
 
 
 def taken_over(table: str) -> ConfigurationIssue:

@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 import uuid
 from abc import abstractmethod
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 
 from millpond import faults
-from millpond.changes import Changes, Position
-from millpond.connectors.databases.rows_sink import TableSink, taken_over
+from millpond.changes import Position
+from millpond.connectors.databases.rows_sink import TableSink, changes_of, taken_over
 from millpond.connectors.databases.server_table import ServerTable, database_at
 from millpond.connectors.databases.sql_transactions import SqlWriting
-from millpond.connectors.source import DELETED
 from millpond.connectors.table import leave
 from millpond.errors import ConfigurationIssue
-from millpond.types import Schema, whole
 
 
 class _Undone(Exception):
@@ -29,9 +26,9 @@ class _Undone(Exception):
 class ServerSink(TableSink[ServerTable]):
     """Writes rows, and the position of the query in the table ``millpond_positions``, in one transaction."""
 
-    def __init__(self, uri: str, values: Mapping[str, Any], schema: Schema):
-        super().__init__(uri, values, schema)
-        self._pipeline = self._owner = ""
+    @property
+    def _pipeline(self) -> str:
+        return f"sink {self._name}"
 
     @property
     @abstractmethod
@@ -40,9 +37,7 @@ class ServerSink(TableSink[ServerTable]):
 
     def open(self, name: str) -> Position | None:
         self.close()
-        pipeline = f"sink {name}"
-        if pipeline != self._pipeline:
-            self._pipeline, self._owner = pipeline, ""
+        self._write_for(name)
         self._table = self.tables.open(self.table, self.columns, {**self._place, "table": self.table})
         found = self._table.database.write(self._take_over) if self.exact else None
         self._is_open = True
@@ -84,7 +79,7 @@ class ServerSink(TableSink[ServerTable]):
     def check(self, rows: pa.Table) -> None:
         """Writes them in a transaction that is undone: the database has conditions of its own."""
         table = self._opened()
-        changes = table.check(self._changes(rows))
+        changes = table.check(changes_of(rows))
 
         def work(writing: SqlWriting) -> None:
             table.database.bound_waits(writing.session)
@@ -98,8 +93,7 @@ class ServerSink(TableSink[ServerTable]):
 
     def write(self, rows: pa.Table, position: Position | None) -> None:
         table = self._opened()
-        changes = table.check(self._changes(rows))
-        self._is_open = False
+        changes = table.check(changes_of(rows))
 
         def work(writing: SqlWriting) -> None:
             faults.reach("sink: begun")
@@ -111,6 +105,7 @@ class ServerSink(TableSink[ServerTable]):
                 table.database.check_deferred(writing.session)
             faults.reach("sink: positioned")
 
+        self._is_open = False
         table.database.write(work)
         self._is_open = True
 
@@ -119,24 +114,18 @@ class ServerSink(TableSink[ServerTable]):
         if known is None or known.offsets["sink"]["owner"] != self._owner:
             raise self._taken_over()
         if position is not None:
-            at = [position.pipeline, position.checkpoint, position.batch, dict(position.offsets)]
-            self._note(writing, position.batch, at)
+            self._note(writing, position.batch, position.parts)
 
     def _taken_over(self) -> ConfigurationIssue:
-        self._owner = ""  # whoever tries it after this error wants to take over
+        self._owner = None  # whoever tries it after this error wants to take over
         return taken_over(self.table)
-
-    def _changes(self, rows: pa.Table) -> Changes:
-        if DELETED not in rows.column_names:
-            return Changes(rows)
-        return Changes(rows.drop_columns([DELETED]), whole(rows.column(DELETED)).fill_null(False))
 
     def forget(self, name: str) -> None:
         """Removes the position. The table is not touched: it may be gone, or have other columns now."""
         if not self.exact:
             return
         self.close()
-        self._owner = ""
+        self._owner = None
         database = database_at(self.tables, self.table, self._place)
         try:
             database.forget(f"sink {name}")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -11,7 +10,8 @@ import pyarrow as pa
 from millpond.changes import Position
 from millpond.connectors.databases.rows_sink import ROWS_OPTIONS, TableSink
 from millpond.connectors.delta.client import STORAGE, exists, library, location, storage_options
-from millpond.errors import ConfigurationIssue, InvalidOption, NotSupported, TypeMismatch, UnknownName
+from millpond.connectors.named_columns import named_columns
+from millpond.errors import InvalidOption, NotSupported, TypeMismatch
 from millpond.options import Option
 from millpond.types import Schema, type_name
 
@@ -36,11 +36,6 @@ class DeltaSink(TableSink["WrittenTable"]):
         ),
         STORAGE,
     )
-
-    def __init__(self, uri: str, values: Mapping[str, Any], schema: Schema):
-        super().__init__(uri, values, schema)
-        self._name = ""
-        self._owner: int | None = None
 
     @classmethod
     def target(cls, uri: str, values: Mapping[str, Any]) -> tuple[str, str]:
@@ -75,30 +70,18 @@ class DeltaSink(TableSink["WrittenTable"]):
         if not self.exact:
             self._is_open = True
             return None
-        if name != self._name:
-            self._name, self._owner = name, None
+        self._write_for(name)
         with self._whoever_tries_again_takes_over():
             found = self._table.take_over(name, self.known_batch, self._owner)
         self._owner, self._is_open = self._table.owner, True
         return found
 
-    @contextmanager
-    def _whoever_tries_again_takes_over(self) -> Iterator[None]:
-        """Forgets that this was the owner, if another process is."""
-        try:
-            yield
-        except ConfigurationIssue:
-            self._owner = None
-            raise
-
     def check(self, rows: pa.Table) -> None:
         self._opened().fitting(rows)
 
     def write(self, rows: pa.Table, position: Position | None) -> None:
-        table, self._is_open = self._opened(), False
-        with self._whoever_tries_again_takes_over():
+        with self._writing() as table:
             table.write(rows, position)
-        self._is_open = True
 
     def forget(self, name: str) -> None:
         if not self.exact:
@@ -123,16 +106,12 @@ class DeltaSink(TableSink["WrittenTable"]):
         return f"{super().writer}, with delta-rs"
 
 
-def partitions_of(values: Mapping[str, Any], columns: Schema) -> list[str]:
+def partitions_of(values: Mapping[str, Any], columns: Schema) -> tuple[str, ...]:
     """Returns the columns that a new table is partitioned by."""
-    known = {c.name.lower(): c.name for c in columns}
-    named = [n.strip() for n in (values.get("partition.by") or "").split(",") if n.strip()]
-    for name in named:
-        if name.lower() not in known:
-            raise UnknownName(f'option "partition.by": the query has no column "{name}"')
-    if named and len(named) == len(known):
+    named = named_columns("partition.by", values.get("partition.by"), columns.names)
+    if named and len(named) == len(columns):
         raise NotSupported("a Delta table needs a column that it is not partitioned by")
-    return [known[n.lower()] for n in named]
+    return named
 
 
 def _has_form(dtype: pa.DataType) -> bool:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from millpond import faults
 from millpond.changes import Changes, Position
-from millpond.connectors.databases.rows_sink import taken_over
+from millpond.connectors.databases.rows_sink import changes_of, taken_over
 from millpond.connectors.delta.client import exists, explained, library
 from millpond.connectors.source import DELETED
 from millpond.errors import (
@@ -25,7 +25,7 @@ from millpond.errors import (
 )
 from millpond.records.checks import checked
 from millpond.records.last_rows import last_changes
-from millpond.types import Schema, type_name, whole
+from millpond.types import Schema, type_name
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -140,14 +140,10 @@ class WrittenTable:
 
     def fitting(self, rows: pa.Table) -> Changes:
         """Returns rows as the table takes them: the last of each key. Raises BadData."""
-        deleted = None
-        if DELETED in rows.column_names:
-            deleted = whole(rows.column(DELETED)).fill_null(False)
-            rows = rows.drop_columns([DELETED])
-        changes = checked(self._schema, Changes(rows, deleted), what=self._what, null_keys=False)
-        given = {
-            name.lower(): column for name, column in zip(rows.column_names, changes.rows.columns, strict=True)
-        }
+        written = changes_of(rows)
+        changes = checked(self._schema, written, what=self._what, null_keys=False)
+        names = (n.lower() for n in written.rows.column_names)
+        given = dict(zip(names, changes.rows.columns, strict=True))
         columns = [
             self._cast(given[f.name.lower()], f)
             if f.name.lower() in given
@@ -182,8 +178,7 @@ class WrittenTable:
         numbers, notes = {}, {}
         if self._query is not None and self.owner is not None and position is not None:
             numbers = {_app(self._query): position.batch, _owner(self._query): self.owner}
-            at = [position.pipeline, position.checkpoint, position.batch, dict(position.offsets)]
-            notes = {_QUERY: self._query, _POSITION: json.dumps(at)}
+            notes = {_QUERY: self._query, _POSITION: json.dumps(position.parts)}
         with explained(self.place):
             self._commit(lambda properties: way(changes, properties), numbers, notes)
         faults.reach("sink: positioned")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.errors import BadData, InvalidOption, UnknownName, did_you_mean
+from millpond.connectors.named_columns import named_columns
+from millpond.errors import BadData, InvalidOption
 from millpond.formats.avroschema import to_avro
 from millpond.formats.base import COMPRESSIONS as SUFFIXES
 from millpond.formats.base import find_format, has_known_suffix
@@ -186,7 +187,7 @@ def layout_of(uri: str, path: str, values: Mapping[str, Any], schema: Schema) ->
     if form == "avro":
         to_avro(schema, "row")
     _check_name(values["file.name"])
-    by = _columns(values["partition.by"], schema.names)
+    by = named_columns("partition.by", values["partition.by"], schema.names)
     if by and single:
         raise InvalidOption(f'option "partition.by" needs a directory, and "{uri}" names a file')
     root = posixpath.dirname(path) if single else path
@@ -221,17 +222,3 @@ def _check_name(pattern: str) -> None:
             raise InvalidOption(
                 f'option "file.name" lacks {needed}', hint="without it files would have the same name"
             )
-
-
-def _columns(text: str | None, columns: Sequence[str]) -> tuple[str, ...]:
-    known = {name.lower(): name for name in columns}
-    found = []
-    for name in (n.strip() for n in (text or "").split(",")):
-        if name and name.lower() not in known:
-            raise UnknownName(
-                f'option "partition.by": the query has no column "{name}"',
-                hint=did_you_mean(name, columns, f"its columns: {', '.join(columns)}"),
-            )
-        if name:
-            found.append(known[name.lower()])
-    return tuple(found)

@@ -88,7 +88,7 @@ class Manifest:
 
     def text(self) -> bytes:
         at = self.position
-        noted = None if at is None else [at.pipeline, at.checkpoint, at.batch, dict(at.offsets)]
+        noted = None if at is None else at.parts
         return json.dumps(
             {
                 "owner": self.owner,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -11,10 +10,9 @@ import pyarrow as pa
 from millpond.changes import Position
 from millpond.connectors.databases.rows_sink import ROWS_OPTIONS, TableSink
 from millpond.connectors.databases.uri import query_without, split_query
-from millpond.errors import ConfigurationIssue, InvalidOption
+from millpond.errors import InvalidOption
 from millpond.options import Option
 from millpond.packages import needed
-from millpond.types import Schema
 
 if TYPE_CHECKING:
     from millpond.connectors.sql.written_table import WrittenTable  # noqa: F401  (named as text in the base)
@@ -28,10 +26,6 @@ class AnySqlSink(TableSink["WrittenTable"]):
     options: ClassVar[tuple[Option, ...]] = tuple(
         o for o in ROWS_OPTIONS if o.name not in ("connect.timeout", "retry.timeout")
     )
-
-    def __init__(self, uri: str, values: Mapping[str, Any], schema: Schema):
-        super().__init__(uri, values, schema)
-        self._name = self._owner = ""
 
     @classmethod
     def target(cls, uri: str, values: Mapping[str, Any]) -> tuple[str, str]:
@@ -47,31 +41,19 @@ class AnySqlSink(TableSink["WrittenTable"]):
         from millpond.connectors.sql.written_table import WrittenTable
 
         self.close()
-        if name != self._name:
-            self._name, self._owner = name, ""
+        self._write_for(name)
         self._table = WrittenTable(self.url, self.table, self.columns)
         with self._whoever_tries_again_takes_over():
             found = self._table.take_over(f"sink {name}" if self.exact else None, self._owner)
         self._owner, self._is_open = self._table.owner, True
         return found
 
-    @contextmanager
-    def _whoever_tries_again_takes_over(self) -> Iterator[None]:
-        """Forgets that this was the owner, if another process is."""
-        try:
-            yield
-        except ConfigurationIssue:
-            self._owner = ""
-            raise
-
     def check(self, rows: pa.Table) -> None:
         self._opened().write(rows, None, undo=True)
 
     def write(self, rows: pa.Table, position: Position | None) -> None:
-        table, self._is_open = self._opened(), False
-        with self._whoever_tries_again_takes_over():
+        with self._writing() as table:
             table.write(rows, position)
-        self._is_open = True
 
     def forget(self, name: str) -> None:
         if not self.exact:
@@ -79,5 +61,5 @@ class AnySqlSink(TableSink["WrittenTable"]):
         from millpond.connectors.sql import written_table
 
         self.close()
-        self._owner = ""
+        self._owner = None
         written_table.forget(self.url, self.table, f"sink {name}")

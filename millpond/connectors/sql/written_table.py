@@ -15,8 +15,7 @@ from sqlalchemy import exc, pool
 
 from millpond import faults
 from millpond.changes import Changes, Position
-from millpond.connectors.databases.rows_sink import taken_over
-from millpond.connectors.source import DELETED
+from millpond.connectors.databases.rows_sink import changes_of, taken_over
 from millpond.connectors.sql.client import FILES
 from millpond.digits import all_written
 from millpond.errors import (
@@ -104,7 +103,7 @@ class WrittenTable:
 
     # the position
 
-    def take_over(self, pipeline: str | None, owner: str) -> Position | None:
+    def take_over(self, pipeline: str | None, owner: str | None) -> Position | None:
         """Makes this the one that writes for a pipeline, if there is one, and returns its position. If it was that as
         ``owner`` before, no other process may have become it since.
         """
@@ -138,8 +137,7 @@ class WrittenTable:
         """Stores the position. It is the first change of the transaction, so that another writer waits."""
         values: dict[str, Any] = {"batch": _POSITIONS.c.batch}
         if position is not None:
-            at = [position.pipeline, position.checkpoint, position.batch, dict(position.offsets)]
-            values = {"batch": position.batch, "position": json.dumps(at)}
+            values = {"batch": position.batch, "position": json.dumps(position.parts)}
         if not self._note(connection, mine=True, **values):
             raise taken_over(self._given)
 
@@ -147,11 +145,7 @@ class WrittenTable:
 
     def write(self, rows: pa.Table, position: Position | None, *, undo: bool = False) -> None:
         """Writes rows and the position in one transaction; ``undo`` only tries it."""
-        deleted = None
-        if DELETED in rows.column_names:
-            deleted = whole(rows.column(DELETED)).fill_null(False)
-            rows = rows.drop_columns([DELETED])
-        changes = checked(self._schema, Changes(rows, deleted), what=self._what, null_keys=False)
+        changes = checked(self._schema, changes_of(rows), what=self._what, null_keys=False)
         with self._transaction() as connection:
             faults.reach("sink: begun")
             if self._pipeline is not None and not undo:

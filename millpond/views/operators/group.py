@@ -7,7 +7,7 @@ from sys import getsizeof
 from typing import Any
 
 from millpond.query.evaluate import Evaluator
-from millpond.records.retraction import Retraction, floats_back
+from millpond.records.retraction import Retraction, Summed, floats_back
 from millpond.records.values import Unfit
 from millpond.sql.functions import by_name
 from millpond.sql.incremental.nodes import IN, GroupNode, Kept, column_at
@@ -102,7 +102,9 @@ class Group(Operator):
             elif aggregate.values is None and aggregate.argument is not None:
                 total = 0 if aggregate.function == "count" else at + 1
                 size = max(at, total) + 1 if aggregate.sizes else 0
-                found.append((i + 1, self._retraction(i).load, at, total, size))
+                retraction = self._retraction(i)
+                assert isinstance(retraction, Summed)
+                found.append((i + 1, retraction.load, at, total, size))
                 at = max(at, total, size) + 1
         return found
 
