@@ -31,9 +31,9 @@ def source(
 
 def without_slots(server: Postgres) -> Postgres:
     """The server, rid of what apps that were killed have left there."""
-    server.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
     deadline = time.monotonic() + 30
     while server.execute("SELECT 1 FROM pg_replication_slots"):
+        server.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
         server.execute(
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active"
         )

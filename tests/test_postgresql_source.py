@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -537,6 +539,32 @@ def test_a_slot_has_one_owner(server: Postgres) -> None:
         server.execute("DROP PUBLICATION given")
 
 
+def test_a_log_that_is_closed_while_another_thread_reads_it_frees_its_slot(server: Postgres) -> None:
+    for _ in range(5):
+        read = source(server, "items")
+        log = read.database.log("one", read.schema())
+        start, _ = log.begin()
+        log.begun()
+        gone: list[Error] = []
+
+        def ask(log: Any = log, start: Any = start, gone: list[Error] = gone) -> None:
+            while not gone:
+                try:
+                    log.latest(start, 1)
+                except Error as error:
+                    gone.append(error)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        time.sleep(random.uniform(0, 0.05))
+        log.drop()
+        thread.join(30)
+        assert not thread.is_alive() and gone
+        assert server.execute("SELECT 1 FROM pg_replication_slots") == []
+        log.close()
+        read.close()
+
+
 def test_a_publication_that_leaves_something_out_is_refused(server: Postgres) -> None:
     for part in ("items WHERE (id > 100)", "items (id)"):
         server.execute(f"CREATE PUBLICATION part FOR TABLE {part}")
@@ -559,7 +587,7 @@ def test_the_right_to_read_the_log_is_taken_away(server: Postgres) -> None:
             start, _ = log.begin()
             log.begun()
             log.latest(start, 1)
-            log.close()
+            log._end_stream()
             server.execute("ALTER ROLE former NOREPLICATION")
             told = refused(CaptureRefused, lambda: log.latest(start, 1))
             assert told.hint == 'ALTER ROLE "former" REPLICATION'

@@ -9,6 +9,7 @@ def crash(app: App) -> None:
     """Ends the app as a kill would, but in this process: nothing is finished, written or cleaned up."""
     parts = runtime_of(app)
     parts.lifetime.closed = True
+    parts.followers.close()
     parts.loader.close()
     parts.runner.crash()
     parts.views.close()

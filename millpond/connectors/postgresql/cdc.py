@@ -67,6 +67,7 @@ class PostgresLog(Log):
         self._table: Table | None = None
         self._turn = threading.RLock()
         """Held while the stream is used: others may request its progress while one follows it."""
+        self._closed = False
 
     # connections
 
@@ -133,6 +134,8 @@ class PostgresLog(Log):
 
     def _streaming(self, start: Offset) -> Stream:
         """Returns the stream, which has everything after a place or will have it."""
+        if self._closed:
+            raise ConnectionLost(f"the log of {self._login.name} is not followed any more")
         place = lsn_of(start["lsn"])
         stream = self._stream
         if stream is not None and (stream.ended is not None or stream.at > place):
@@ -376,14 +379,20 @@ class PostgresLog(Log):
         return state.lag if state is not None else None
 
     def drop(self) -> None:
-        self._end_stream()
-        self.begun()
+        self._end()
         desk = self._asking
         self._patient(lambda: self._slot.remove(desk))
 
-    def close(self) -> None:
-        self._end_stream()
+    def _end(self) -> None:
+        """Ends the stream, also one that a thread is opening, and lets no other begin."""
+        self._closed = True
+        self._end_stream()  # a thread that waits for it goes on
+        with self._turn:
+            self._end_stream()
         self.begun()
+
+    def close(self) -> None:
+        self._end()
         desk, self._desk = self._desk, None
         if desk is not None:
             with suppress(Exception):
