@@ -65,6 +65,8 @@ def run() -> Iterator[Figure]:
                     {"id": ids, "a": (ids % 1000).astype(np.int32), "b": names.take(pa.array(ids % 100))}
                 )
             )
+        table.find(id=0)  # the first lookup indexes the rows
+        table.update("id = 0", {"a": 1})
         stop, reads, writes = threading.Event(), _Waits(), _Waits()
         threads = [
             threading.Thread(target=_repeat, args=(lambda key: table.find(id=key), reads, stop)),
