@@ -90,7 +90,7 @@ def test_a_query_is_ended_in_the_middle(app: App) -> None:
 
 def test_a_query_of_spark_is_ended_in_the_middle(spark: SparkSession) -> None:
     with App("CREATE TABLE t (id INT PRIMARY KEY)", _path="spark") as app:
-        app.table("t").bulk_insert([{"id": i} for i in range(20_000)])
+        app.table("t").bulk_insert([{"id": i} for i in range(4_000)])
         limit = Allowance(60)
         ended = threading.Event()
 
@@ -109,7 +109,7 @@ def test_a_query_of_spark_is_ended_in_the_middle(spark: SparkSession) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         with given(Allowance(60)):
-            assert app.sql("SELECT COUNT(*) AS n FROM t").rows() == [{"n": 20_000}]
+            assert app.sql("SELECT COUNT(*) AS n FROM t").rows() == [{"n": 4_000}]
 
 
 @pytest.mark.parametrize("path", ["duckdb", pytest.param("spark", marks=pytest.mark.spark)])

@@ -34,6 +34,8 @@ def work(folder: Path) -> None:
 
     spark = get_session("local[1]", formats={"delta"})
     spark.conf.set("spark.sql.session.timeZone", "UTC")
+    for few in ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"):
+        spark.conf.set(few, "1")
     read = {name: spark.read.format("delta").load(str(folder / name)) for name in ("out", "keyed")}
     found: dict[str, Any] = {name: texts(frame.toArrow()) for name, frame in read.items()}
     found["version 1"] = texts(
