@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from millpond.store.change_feed import Touched
 from millpond.tables.base import Snapshot
 from millpond.types import Schema
 from millpond.views.by_columns import ByColumns
+from millpond.views.costs import Costs
 from millpond.views.expressions import OnlySpark
 from millpond.views.operators.base import ManyRows, Recompute, Round
 from millpond.views.operators.memory import without_collection
@@ -27,11 +29,6 @@ from millpond.views.tree import Tree
 
 Tables = Callable[[str], Snapshot]
 log = logging.getLogger("millpond")
-
-_ROW = 8.0
-"""Microseconds that operators need for a row that they read."""
-_QUERY, _INPUT, _OUTPUT = 10_000.0, 0.03, 1.0
-"""Microseconds of a recomputation: at least, for each row of the inputs, and for each row that is compared."""
 
 _UNDONE = 100_000
 """Rows that operators read to take a change back, at most."""
@@ -51,8 +48,9 @@ class Outgrown(Exception):
 class KeptByChanges:
     """Runs the operators of one view, and says when not to."""
 
-    def __init__(self, plan: ViewPlan, schema: Schema, evaluator: Evaluator):
+    def __init__(self, plan: ViewPlan, schema: Schema, evaluator: Evaluator, costs: Costs):
         self._plan = plan
+        self._costs = costs
         self._target = TargetRows(schema)
         self._tables = sorted({i.relation.name for i in plan.query.inputs if i.relation.kind == "table"})
         self._tree: Tree | None = None
@@ -141,19 +139,21 @@ class KeptByChanges:
         columns = (
             self._columns if self._columns is not None and self._columns.finds(before, touched) else None
         )
-        if columns is None and self._changed(touched) > most:
+        changed, tables = self._changed(touched), self._touched(touched)
+        if columns is None and self._costs.read(tables, changed) > most:
             self.forget()
             return None
         self.prepare(before, own)
         if not self.loaded or self._tree is None:
             return None
-        self.loaded = False
+        self.loaded, began = False, time.perf_counter()
         try:
             with steps.step("read by operators") as noted:
                 round_ = Round(before, now, touched, most if columns is None else min(most, _FEW))
                 delta = self._tree.changes(round_)
                 found = self._target.changes(delta, own)
                 noted.tell(round_.read)
+            self._costs.learn_read(tables, changed, round_.read, time.perf_counter() - began)
         except Exception as reason:
             by_columns = None
             if columns is not None and isinstance(reason, ManyRows):
@@ -238,7 +238,8 @@ class KeptByChanges:
         if not whole and self._wait:
             self._wait -= 1
             return
-        if not whole and self._changed(touched) > self._most(now, own):
+        read = self._costs.read(self._touched(touched), self._changed(touched))
+        if not whole and read > self._most(now, own):
             return
         self.due, self.restored = self.restored, False
         if not self.due:
@@ -281,6 +282,9 @@ class KeptByChanges:
         else:
             log.warning(what, name, kind, reason, exc_info=reason)
 
+    def _touched(self, touched: Mapping[str, Touched]) -> frozenset[str]:
+        return frozenset(name for name in self._tables if name.lower() in touched)
+
     def _changed(self, touched: Mapping[str, Touched]) -> int:
         return sum(len(touched[name.lower()]) for name in self._tables if name.lower() in touched)
 
@@ -289,4 +293,4 @@ class KeptByChanges:
         if self._plan.refresh == "incremental":
             return 1 << 62
         rows = sum(len(now(name)) for name in self._tables)
-        return int((_QUERY + _INPUT * rows + _OUTPUT * len(own)) / _ROW)
+        return self._costs.rows_for(self._costs.whole(rows, len(own)))

@@ -21,6 +21,7 @@ from millpond.store.change_feed import Touched
 from millpond.store.store import Store
 from millpond.tables.base import Snapshot
 from millpond.types import Schema
+from millpond.views.costs import Costs
 from millpond.views.kept_by_changes import KeptByChanges, Tables
 
 _FEW, _SHARE = 100, 400
@@ -61,7 +62,8 @@ class LiveView:
         self.inputs = side_inputs(self, sources)
         self._answer: Answer | None = None
         self._read = columns_read(plan.query)
-        self.by_changes = KeptByChanges(plan, schema, evaluator)
+        self._costs = Costs()
+        self.by_changes = KeptByChanges(plan, schema, evaluator, self._costs)
 
     def changes(self, now: Tables, before: Mapping[str, Snapshot], touched: Mapping[str, Touched]) -> Changes:
         """Returns the changes that make the table equal to its query as of ``now``; it was equal as of ``before``."""
@@ -74,10 +76,19 @@ class LiveView:
         found = None if whole else self.by_changes.changes(now, before, touched, own)
         if found is not None:
             return found
-        parts = None if whole else self._parts(now, before, touched)
-        changes = self._recomputed(now, own, parts)
+        parts = None if whole else self._parts(now, before, touched, own)
+        changes = self._recomputed(now, own, parts) if whole else self._timed(now, own, parts)
         self.by_changes.load(now, touched, own, whole=whole)
         return changes
+
+    def _timed(self, now: Tables, own: Snapshot, parts: pa.Table | None) -> Changes:
+        """Recomputes, and learns what that takes. The first time of all is no measure: nothing is there yet."""
+        rows = self._rows(now)
+        if parts is None:
+            with self._costs.learn_whole(rows, len(own)):
+                return self._recomputed(now, own, None)
+        with self._costs.learn_parts(_share(parts, own) * rows, parts.num_rows):
+            return self._recomputed(now, own, parts)
 
     def _recomputed(self, now: Tables, own: Snapshot, parts: pa.Table | None) -> Changes:
         """Evaluates the query, of the rows with these parts or of all rows, and compares."""
@@ -107,7 +118,7 @@ class LiveView:
         return (i for i in self.plan.query.inputs if i.relation.kind == "table")
 
     def _parts(
-        self, now: Tables, before: Mapping[str, Snapshot], touched: Mapping[str, Touched]
+        self, now: Tables, before: Mapping[str, Snapshot], touched: Mapping[str, Touched], own: Snapshot
     ) -> pa.Table | None:
         """Returns the values of the dividing columns whose parts may have changed; None if they cannot be known, or if
         there are so many that the whole query is cheaper.
@@ -138,7 +149,14 @@ class LiveView:
                 return None
         values = pa.concat_tables(found).group_by(names).aggregate([])
         size = max(len(now(i.relation.name)) for i in self._table_inputs())
-        return values if values.num_rows <= max(_FEW, size // _SHARE) else None
+        if values.num_rows > max(_FEW, size // _SHARE):
+            return None
+        rows = self._rows(now)
+        cost = self._costs.parts(_share(values, own) * rows, values.num_rows)
+        return values if cost <= self._costs.whole(rows, len(own)) else None
+
+    def _rows(self, now: Tables) -> int:
+        return sum(len(now(i.relation.name)) for i in self._table_inputs())
 
     @property
     def state(self) -> State:
@@ -166,3 +184,8 @@ class LiveView:
             "error": str(self.error) if self.error is not None else None,
             "statement": self.plan.text,
         }
+
+
+def _share(parts: pa.Table, own: Snapshot) -> float:
+    """Returns about which share of all rows belongs to these parts, if each has one row in the table."""
+    return min(1.0, float(parts.num_rows) / max(1, len(own)))
