@@ -25,7 +25,7 @@ import pytest
 from millpond import App, Error, faults
 from millpond.errors import StoreStopped
 from millpond.journal import tail, writer
-from millpond.tables.memory import MemoryTable
+from millpond.tables._storage import RowStorage
 from millpond.testing.crash import crash
 from millpond.testing.faults import Injected, failing, killing, recorded
 
@@ -110,9 +110,9 @@ def make_haste(patch: pytest.MonkeyPatch) -> None:
     """Streams roll, and tables are compacted in memory, when there is little to do."""
     patch.setattr(writer, "ROLL_BYTES", 500)
     patch.setattr(tail, "_MOST_COMMITS", 2)
-    patch.setattr(MemoryTable, "idle_dead", 0)
-    patch.setattr(MemoryTable, "kept_commits", 1)
-    patch.setattr(MemoryTable, "piece", 2)
+    patch.setattr(RowStorage, "idle_dead", 0)
+    patch.setattr(RowStorage, "kept_commits", 1)
+    patch.setattr(RowStorage, "piece", 2)
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import pytest
 
 from millpond import App, faults
 from millpond.store import visibility
-from millpond.tables.memory import MemoryTable
+from millpond.tables._storage import RowStorage
 
 SQL = """
 CREATE TABLE a (id INT PRIMARY KEY, g STRING NOT NULL, n INT);
@@ -77,7 +77,7 @@ CHANGES = [
 def test_nobody_sees_a_part(change: str, compacts: bool, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     if compacts:  # with every commit
         for name, value in (("idle_dead", -10), ("piece", 1), ("kept_commits", 1)):
-            monkeypatch.setattr(MemoryTable, name, value)
+            monkeypatch.setattr(RowStorage, name, value)
         for n in range(4):
             app.sql(f"UPDATE a SET n = {n}")
     between = Between(monkeypatch)

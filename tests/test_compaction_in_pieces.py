@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from millpond.changes import ROW, Changes
+from millpond.tables._storage import RowStorage
 from millpond.tables.memory import MemoryTable
 from millpond.types import Column, Schema
 
@@ -27,10 +28,10 @@ Rows = dict[int, tuple[str | None, int]]
 
 def small(schema: Schema, *, piece: int, kept: int = 2) -> MemoryTable:
     """A table that is compacted early, in pieces of so many slots."""
-    with mock.patch.object(MemoryTable, "kept_commits", kept):
+    with mock.patch.object(RowStorage, "kept_commits", kept):
         table = MemoryTable(schema)
     for name, value in (("idle_dead", 0), ("piece", piece), ("kept_commits", kept)):
-        setattr(table, name, value)
+        setattr(table.storage, name, value)
     return table
 
 
@@ -92,19 +93,19 @@ class InPieces(RuleBasedStateMachine):
         for key, what in rows:
             self.commit += 1
             if what == "put":
-                made = self.table.put_edit({"k": key, "t": "b", "x": self.commit})
+                made = self.table.edits.put({"k": key, "t": "b", "x": self.commit})
                 self.model[key] = ("b", self.commit)
             elif what == "patch":
-                made = self.table.patch_edit(key, {"x": self.commit})
+                made = self.table.edits.patch(key, {"x": self.commit})
                 if key in self.model:
                     self.model[key] = (self.model[key][0], self.commit)
             else:
-                made = self.table.drop_edit(key)
+                made = self.table.edits.drop(key)
                 self.model.pop(key, None)
             assert made is not None
             if made.key is not None:
-                self.table.apply_edit(made, self.commit)
-                self.table.tidy()
+                self.table.edits.apply(made, self.commit)
+                self.table.storage.compact()
                 self.committed()
 
     @rule()
@@ -114,7 +115,7 @@ class InPieces(RuleBasedStateMachine):
     @rule()
     def fail(self) -> None:
         """A change that fails half way leaves the rows as they were, and ends the compaction."""
-        if not self.table._mark.slots:
+        if not self.table.storage.mark.slots:
             return
         with (
             mock.patch(
@@ -130,7 +131,7 @@ class InPieces(RuleBasedStateMachine):
     def equal(self) -> None:
         check_view(self.table.snapshot(), self.model)
         for key in range(13):
-            slot = self.table.live.newest.get(key, -1)
+            slot = self.table.storage.live.newest.get(key, -1)
             assert (slot >= 0) == (key in self.model)
         for commit, model in self.past:
             check_view(self.table.snapshot(commit=commit), model)
@@ -171,7 +172,7 @@ def test_rows_without_a_key_keep_their_numbers(piece: int) -> None:
         for commit, then in past:
             of_then = table.snapshot(commit=commit).numbered(sorted(then))
             assert sorted(of_then["x"].to_pylist()) == sorted(then.values())
-    assert table._mark.slots < 2 * len(model) + 60, "it was not compacted"
+    assert table.storage.mark.slots < 2 * len(model) + 60, "it was not compacted"
 
 
 def test_an_index_stays_through_a_compaction() -> None:
@@ -179,25 +180,25 @@ def test_an_index_stays_through_a_compaction() -> None:
     table = small(KEYED, piece=100)
     table.apply(changes([(k, f"t{k % 50}", k) for k in range(3_000)]))
     table.create_index(["t"])
-    index = table._generation.others[("t",)]
+    index = table.storage.generation.others[("t",)]
     found = index.groups.found
     generations = set()
     for step in range(40):
         some = range(step * 50, step * 50 + 400)
         table.apply(changes([(k % 3_000, f"t{k % 50}", -step) for k in some], [k % 7 == 0 for k in some]))
-        generations.add(id(table._generation))
+        generations.add(id(table.storage.generation))
         with mock.patch("millpond.tables._index.Groups.build", side_effect=AssertionError("built again")):
             view = table.snapshot()
             got = view.get(["t"], pa.table({"t": ["t3"]}))["k"].to_pylist()
         assert sorted(got) == sorted(r["k"] for r in view.scan().to_pylist() if r["t"] == "t3")
         if step % 4 == 3:
             # What the readers added is sorted in, as it is without a compaction.
-            table._generation.others[("t",)].groups.recent.clear()
-            table._generation.others[("t",)].groups = type(index.groups).build(
-                table._blocks.between(["t"], 0, table._mark.slots)
+            table.storage.generation.others[("t",)].groups.recent.clear()
+            table.storage.generation.others[("t",)].groups = type(index.groups).build(
+                table.storage.blocks.between(["t"], 0, table.storage.mark.slots)
             )
-            found = table._generation.others[("t",)].groups.found
-        assert table._generation.others[("t",)].groups.found is found
+            found = table.storage.generation.others[("t",)].groups.found
+        assert table.storage.generation.others[("t",)].groups.found is found
     assert len(generations) > 2, "it was not compacted"
 
 
@@ -209,7 +210,7 @@ def test_an_index_forgets_keys_whose_rows_are_gone() -> None:
     for step in range(300):
         table.apply(changes([(k, f"t{k}", step) for k in range(10)]))
     assert table.snapshot().get(["t"], pa.table({"t": ["t3", "t4000"]}))["k"].to_pylist() == [3]
-    assert len(table._generation.others[("t",)].groups.found) < 100
+    assert len(table.storage.generation.others[("t",)].groups.found) < 100
 
 
 def test_readers_beside_a_compaction() -> None:
@@ -236,7 +237,7 @@ def test_readers_beside_a_compaction() -> None:
     generations = set()
     for step in range(1, 120):
         table.apply(changes([(k, "a", step) for k in range(500)]))
-        generations.add(id(table._generation))
+        generations.add(id(table.storage.generation))
     done.set()
     for thread in threads:
         thread.join()

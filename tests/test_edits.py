@@ -124,7 +124,7 @@ def test_a_journal_that_fails_fails_them_all_and_changes_nothing(
 def test_rows_that_move_while_others_wait(app: App) -> None:
     t, tight = app.table("t"), app.table("tight")
     backend = app._runtime.store.table("t")
-    backend.idle_dead = 0  # type: ignore[union-attr]
+    backend.storage.idle_dead = 0  # type: ignore[union-attr]
     tight.bulk_insert([{"id": n, "n": 0} for n in range(20)])
     for round_ in range(20):
         at_once(

@@ -34,7 +34,7 @@ def filled(**options: Any) -> Table:
 def hot(table: Table) -> dict[Any, Any]:
     backend = table._backend
     assert isinstance(backend, MemoryTable)
-    return backend.hot.records
+    return backend.storage.hot.records
 
 
 def test_a_record_is_kept_and_handed_out_as_a_copy() -> None:
@@ -73,7 +73,7 @@ def test_deletes_compaction_and_closing_are_seen() -> None:
     backend = table._backend
     assert isinstance(backend, MemoryTable)
     with backend._writing:
-        backend._compact(forced=True)
+        backend.storage.compact(forced=True)
     assert table.get_record(10) == record(10)
     table.update({"id": 10}, {"name": "b"})
     assert table.get_record(10) == record(10, "b")
@@ -177,7 +177,7 @@ def test_many_integer_keys_at_once(keys: Any) -> None:
     backend = table._backend
     assert isinstance(backend, MemoryTable)
     with backend._writing:
-        backend._compact(forced=True)
+        backend.storage.compact(forced=True)
     assert found(table, asked) == left
 
 

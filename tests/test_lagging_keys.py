@@ -51,7 +51,7 @@ def read(view: Any) -> Rows:
 def test_any_changes_give_the_rows_of_a_dict(seed: int) -> None:
     chance = random.Random(seed)
     table, model, commit = MemoryTable(KEYED), dict[int, int](), 0
-    table.idle_dead = table.piece = 16  # type: ignore[misc]
+    table.storage.idle_dead = table.storage.piece = 16  # type: ignore[misc]
     lagged, seen = 0, list[tuple[Any, Rows]]()
     for commit in range(1, 150):
         rows = {chance.randrange(100): commit for _ in range(chance.randint(2, 60))}
@@ -70,19 +70,19 @@ def test_any_changes_give_the_rows_of_a_dict(seed: int) -> None:
             model[key] = commit
         elif what == 6:
             held = Hold()
-            table.hold(held)
+            table.storage.hold(held)
             before, after = dict(model), model | rows
             put(table, rows, commit)
             assert read(table.snapshot()) == before
             key = next(iter(rows))
             assert bool(table.snapshot().slots_of_key(key)) == (key in before)
             held.over = True
-            table.release()
+            table.storage.release()
             model = after
         else:
             key = chance.randrange(100)
             assert bool(table.snapshot().slots_of_key(key)) == (key in model)
-            assert table.live.newest.get(key, -1) >= 0 or key not in model
+            assert table.storage.live.newest.get(key, -1) >= 0 or key not in model
         seen = [*seen[-3:], (table.snapshot(), dict(model))]
         for view, rows_then in seen:
             assert read(view) == rows_then

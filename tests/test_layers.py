@@ -349,9 +349,8 @@ LARGER = {
     "ColumnParser": 1_550,
     "PipeParser": 1_400,
     "QueryParser": 1_100,
-    "MemoryTable": 1_030,
 }
-"""Those that are larger, the parts of the parser and the table in memory, with their lines. They may only fall."""
+"""Those that are larger, the parts of the parser, with their lines. They may only fall."""
 
 
 def class_sizes(root: Path) -> dict[str, int]:

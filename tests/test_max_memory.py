@@ -179,7 +179,7 @@ def test_keys_go_to_the_disk_too(key: str) -> None:
 
     same(table, other)
     same(view, before)
-    keys = table._backend._generation.newest  # type: ignore[attr-defined]
+    keys = table._backend.storage.generation.newest  # type: ignore[attr-defined]
     assert keys.spilled_bytes > 0 and keys.nbytes() < 1 << 20
     assert bytes_of(table)[0] < bytes_of(other)[0]
     for t in (table, other):

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from millpond import App, Table
 from millpond.errors import Closed, InvalidRecord
-from millpond.tables.memory import MemoryTable
+from millpond.tables._storage import RowStorage
 from millpond.testing.crash import crash
 
 COLUMNS = (
@@ -39,10 +39,10 @@ fields = st.fixed_dictionaries({}, optional={k: st.one_of(st.none(), v) for k, v
 class SingleRows(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        with mock.patch.object(MemoryTable, "kept_commits", 2):
+        with mock.patch.object(RowStorage, "kept_commits", 2):
             self.table = Table(COLUMNS)
         for name, value in (("idle_dead", 3), ("piece", 2), ("kept_commits", 2)):
-            setattr(self.table._backend, name, value)
+            setattr(self.table._backend.storage, name, value)
         self.model: dict[tuple[int, str], dict[str, Any]] = {}
         self.held: list[tuple[Any, dict[tuple[int, str], dict[str, Any]]]] = []
 

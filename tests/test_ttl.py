@@ -22,7 +22,7 @@ from millpond import App
 from millpond.clock import ManualClock
 from millpond.errors import Error
 from millpond.store import expired_rows
-from millpond.tables.memory import MemoryTable
+from millpond.tables._storage import RowStorage
 from millpond.testing.crash import crash
 from tests.contract.places import EVERY, Places
 
@@ -256,7 +256,7 @@ def test_times_survive_changes_of_the_table(key: str, tmp_path: Path) -> None:
 
 
 def test_times_survive_the_compaction_of_a_table_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MemoryTable, "idle_dead", 0)
+    monkeypatch.setattr(RowStorage, "idle_dead", 0)
     clock = ManualClock(BEGIN)
     with App(
         "CREATE TABLE t (id INT PRIMARY KEY, v INT) WITH ('ttl' = '1h')", _clock=clock, _direct=True

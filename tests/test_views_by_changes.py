@@ -232,5 +232,5 @@ def test_changes_of_a_table_without_a_key_are_net() -> None:
     assert [t["x"].to_pylist() for t in found] == [[10, 11], [31, 14]]
     # What is the same before and after a compaction is not known by numbers alone.
     change(touched, [2], [0], [True])
-    table._compact(forced=True)
+    table.storage.compact(forced=True)
     assert touched.between(before, table.snapshot()) is None

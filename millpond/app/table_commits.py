@@ -48,13 +48,13 @@ class AppHome:
         return made
 
     def put(self, record: Mapping[str, Any], fresh: bool) -> bool | None:
-        return None if self._edit(self._table, lambda t: t.put_edit(record, fresh)) is None else True
+        return None if self._edit(self._table, lambda t: t.edits.put(record, fresh)) is None else True
 
     def patch(self, key: Any, changes: Patch) -> int | None:
-        return self._edit(self._table, lambda t: t.patch_edit(key, changes))
+        return self._edit(self._table, lambda t: t.edits.patch(key, changes))
 
     def drop(self, key: Any) -> int | None:
-        return self._edit(self._table, lambda t: t.drop_edit(key))
+        return self._edit(self._table, lambda t: t.edits.drop(key))
 
     def health(self) -> tuple[str, Health]:
         return self._health(self._table)

@@ -96,7 +96,7 @@ class RowEdits:
                 return None if edit is None else 0
             assert isinstance(backend, MemoryTable)
             if self._goes_alone(name):
-                store.commit({name: backend.edit_changes(edit)})
+                store.commit({name: backend.edits.changes_of(edit)})
                 return 1
             interrupt = self._write([(name, backend, edit)])
         finally:
@@ -182,9 +182,9 @@ class RowEdits:
         parts: dict[str, list[Changes]] = {}
         for name, backend, edit in made:
             if rows is None or store.feed.follows(name):
-                parts.setdefault(name, []).append(backend.edit_changes(edit))
+                parts.setdefault(name, []).append(backend.edits.changes_of(edit))
         changes = {name: _together(some) for name, some in parts.items()} if parts else {}
-        points = [backend.point() for _, backend, _ in made]
+        points = [backend.storage.point() for _, backend, _ in made]
         receipt = Receipt()
         try:
             if kept:
@@ -200,9 +200,9 @@ class RowEdits:
             with store.publishing:
                 faults.reach("commit: journalled")
                 for _, backend, edit in made:
-                    backend.apply_edit(edit, receipt.number)
+                    backend.edits.apply(edit, receipt.number)
                 for _, backend, _ in made:
-                    backend.tidy()
+                    backend.storage.compact()
                 return store.visibility.tell(changes) if changes else None
         except BaseException as error:
             if receipt.number is None:
@@ -218,7 +218,7 @@ class RowEdits:
             form = self._form(name, backend)
             if form is None:
                 return None
-            rows.append(RowChange(name, form, edit.cells is None, backend.edit_cells(edit)))
+            rows.append(RowChange(name, form, edit.cells is None, backend.edits.cells_of(edit)))
         return rows
 
     def _form(self, name: str, backend: MemoryTable) -> RowForm | None:
@@ -240,9 +240,9 @@ class RowEdits:
         try:
             for (name, backend, edit), point in zip(made, points, strict=True):
                 kept = first.setdefault(name, (backend, point, []))
-                kept[2].append(backend.edit_changes(edit, kept[1]))
+                kept[2].append(backend.edits.changes_of(edit, kept[1]))
             for backend, point, _ in first.values():
-                backend.rewind(point)
+                backend.storage.rewind(point)
             changes = {name: _together(some) for name, (_, _, some) in first.items()}
         except BaseException as worse:
             store.visibility.stop(worse)

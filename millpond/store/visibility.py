@@ -75,12 +75,12 @@ class Visibility:
         hold, held = Hold(), [t for t in tables if isinstance(t, MemoryTable)] if len(tables) > 1 else []
         try:
             for table in held:
-                table.hold(hold)
+                table.storage.hold(hold)
             yield
         finally:
             hold.over = True
             for table in held:
-                table.release()
+                table.storage.release()
 
     def _applied(
         self, changes: Mapping[str, Changes], number: int, *, committed: bool

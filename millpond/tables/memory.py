@@ -5,53 +5,41 @@ Readers never wait: the writer publishes what they see in one step, when all of 
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from copy import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import compress
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import pyarrow as pa
 
-from millpond import faults
 from millpond.alterations import TableChange
-from millpond.changes import ROW, Changes, Position
+from millpond.changes import Changes, Position
+from millpond.clock import Clock
 from millpond.errors import Closed, Error
-from millpond.locks import Turns
+from millpond.lookup import Lookup, Made, Run
 from millpond.records.checks import checked
-from millpond.tables._aged import AgedRows
-from millpond.tables._ages import Ages, ages_of
-from millpond.tables._blocks import SHIFT, Blocks, Slots
-from millpond.tables._closed import ClosedKeys
-from millpond.tables._coldkeys import Keys
-from millpond.tables._compacting import Compacting
-from millpond.tables._compaction import Compaction
+from millpond.tables._ages import Ages, ages_of, at_their_times
+from millpond.tables._batches import apply_batch
+from millpond.tables._codec import is_plain, make_reads
+from millpond.tables._edits import NOTHING, Edit, RowEdits
 from millpond.tables._free_memory import Room
-from millpond.tables._held import HeldRows, Hold
+from millpond.tables._held import Hold
 from millpond.tables._hot import HOT_OPTION, HotRecords, may_stay
-from millpond.tables._integer_keys import IntegerKeys
-from millpond.tables._key_reads import KeyReads
-from millpond.tables._keyed import last_of_each
-from millpond.tables._limit import Limit, fixed_bytes
+from millpond.tables._limit import Limit
+from millpond.tables._lookup import compile_lookup
 from millpond.tables._options import OPTIONS
-from millpond.tables._reshape import MovedKeys, Reshaped, copied, reshaped, sources_of
-from millpond.tables._rewind import Point, broken, rebuilt
-from millpond.tables._single import NOTHING, Edit, SingleRows
-from millpond.tables._snapshot import MemorySnapshot, Settled
+from millpond.tables._reshape import Reshaped, copied, reshaped, sources_of
+from millpond.tables._rewind import Point
+from millpond.tables._snapshot import MemorySnapshot
 from millpond.tables._stats import stats_of
-from millpond.tables._versions import NEVER, Generation, Live, Mark, TableVersion
-from millpond.tables.base import Backend
+from millpond.tables._storage import RowStorage
+from millpond.tables.base import Backend, Get, Has, Patch
 from millpond.types import Schema
 
 __all__ = ["BACKEND", "NOTHING", "Edit", "Hold", "MemoryTable", "Point"]
 
 
-class MemoryTable(KeyReads, HeldRows, IntegerKeys, SingleRows, AgedRows, Compacting, Backend):
+class MemoryTable(Backend):
     """Stores a table in this process. It works alone, without an app."""
 
     aliases = ("inMemory",)
@@ -70,39 +58,22 @@ class MemoryTable(KeyReads, HeldRows, IntegerKeys, SingleRows, AgedRows, Compact
         ages: Ages | None = None,
     ):
         self.schema = schema
-        self._what = f'table "{name}"' if name else "the table"
         self.null_keys = null_keys
-        self.declared: set[tuple[str, ...]] = set()
-        """The columns of indexes that were created by name, sorted."""
-        self._key = tuple(c.name for c in map(schema.find, schema.key) if c is not None)
         self._limit = limit or Limit("", {}, None)
         if self._limit.shelf is not None:
             self.abilities = self.abilities - {"widen"}  # it would be copied with every new field
-        self._blocks = self._no_rows()
-        self._died: Slots = np.full(1024, NEVER, dtype=np.int64)
-        self._generation = Generation(self._no_keys(), ages=ages)
         self.timed = ages is not None
-        self._mark = Mark(-1, 0, 0, 0)
-        self._marks = deque([self._mark], maxlen=self.kept_commits + 1)
-        self.live = Live(self._generation.newest, self._blocks, 0)
-        self.settled: Settled = {}
-        """Indexes that readers may use without checking versions; replaced by every commit."""
-        self._now = TableVersion(self._generation, self._blocks, self._died, self._mark, self._marks)
-        self._latest = MemorySnapshot(schema, self._key, self._now)
         self._most_hot = hot
-        self.hot = self._hot_records()
+        what = f'table "{name}"' if name else "the table"
+        self.storage = RowStorage(schema, what, self._limit, ages, self._hot_records(), null_keys=null_keys)
         self._positions: dict[str, Position] = {}
-        self._writing = Turns()
+        self._writing = self.storage.writing
         self._room: Room | None = None
         if self._limit.most is not None:
-            compact = partial(self._compact, forced=True)
-            self._room = Room(self._limit, self._key, lambda: self._now, compact, self._writing)
-            self._generation.admit = self._room.admit_index
-        self._compaction: Compaction | None = None
-        self._changes_since = 0
-        self._closed: Error | None = None
-        self._changed_at: float | None = None
-        self._set_up_single_rows()
+            compact = partial(self.storage.compact, forced=True)
+            self._room = Room(self._limit, self.key, lambda: self.storage.now, compact, self._writing)
+            self.storage.generation.admit = self._room.admit_index
+        self.edits = RowEdits(self.storage, self._room)
 
     @classmethod
     def open(
@@ -118,279 +89,215 @@ class MemoryTable(KeyReads, HeldRows, IntegerKeys, SingleRows, AgedRows, Compact
         hot, ages = values.get("hot.records", HOT_OPTION.default), ages_of(values)
         return cls(schema, name=name, null_keys=null_keys, limit=limit, hot=hot, ages=ages)
 
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Returns the key columns, as the schema spells them."""
+        return self.storage.key
+
+    @property
+    def limited(self) -> bool:
+        """Returns whether memory is limited; then preparing an edit may free memory, which moves rows."""
+        return self._limit.most is not None
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """Returns the schema of rows as they are stored."""
+        return self.storage.blocks.schema
+
+    # batches
+
     def apply(self, changes: Changes, position: Position | None = None, *, commit: int | None = None) -> bool:
+        storage = self.storage
         with self._writing:
-            self._check_open()
+            storage.check_open()
             if position is not None:
                 known = self._positions.get(position.pipeline)
                 if known is not None and known.covers(position):
                     return False
-            last = self._mark.commit
+            last = storage.mark.commit
             if commit is not None and commit < last:
-                raise ValueError(f"commit {commit} of {self._what} after commit {last}")
+                raise ValueError(f"commit {commit} of {storage.what} after commit {last}")
             changes = self.check(changes)
-            with self._whole():
+            with storage.whole():
                 if commit is None:
                     self.admit(changes)
-                self._apply(changes, last if commit is None else commit)
+                apply_batch(storage, changes, last if commit is None else commit)
                 if position is not None:
                     self._positions[position.pipeline] = position
             return True
 
-    def _apply(self, changes: Changes, commit: int) -> None:
-        if self._key:
-            self._upsert(changes.rows, changes.deleted, commit)
-        elif len(changes.rows.schema) > len(self.schema):
-            self._replace(changes.rows, changes.deleted, commit)
-        elif len(changes):
-            self._blocks.append(self._mark.slots, changes.rows)
-            faults.reach("table: appended")
-            self._generation.numbers.add(len(changes))
-            self._publish(len(changes), 0, commit)
-
-    def _no_keys(self) -> Keys:
-        """Returns an empty index of keys."""
-        types = [c.type for k in self._key if (c := self.schema.find(k)) is not None]
-        return self._limit.keys(types, self.null_keys)
-
-    def point(self) -> Point:
-        """Returns what ``rewind`` needs to return to the current rows."""
-        return Point(self._now, self._generation.numbers.next)
-
-    def rewind(self, point: Point) -> None:
-        """Undoes everything since the point, also unfinished changes. If that fails, the table is unusable."""
-        try:
-            blocks = self._no_rows()
-            made = rebuilt(self._key, point, blocks, self._no_keys(), self._ease)
-            mark = Mark(point.table_version.mark.commit, self._mark.version + 1, made.slots, made.slots)
-            made.generation.admit = self._generation.admit
-            made.generation.replaced = self._limit.spilled_array(made.generation.replaced, -1)
-            died = self._limit.spilled_array(made.died, NEVER)
-            self._stand_on(made.generation, blocks, died, deque([mark], maxlen=self.kept_commits + 1))
-            self.hot.clear()
-        except BaseException as error:
-            self.fail(broken(self._what, error))
-            raise
-
-    @contextmanager
-    def _whole(self) -> Iterator[None]:
-        """Runs the code inside completely or, if it raises, undoes it."""
-        point = self.point()
-        try:
-            yield
-        except BaseException:
-            self.rewind(point)
-            raise
+    def change(self, find: Callable[[MemorySnapshot], tuple[Changes | None, int]]) -> int:
+        """Applies what ``find`` computes on the newest snapshot, with no other change in between; returns its count."""
+        storage = self.storage
+        with self._writing:
+            changes, count = find(storage.snapshot())
+            if changes is not None:
+                changes = self.check(changes)
+                with storage.whole():
+                    self.admit(changes)
+                    apply_batch(storage, changes, storage.mark.commit)
+            return count
 
     def check(self, changes: Changes) -> Changes:
-        return checked(self.schema, changes, what=self._what, null_keys=self.null_keys)
+        return checked(self.schema, changes, what=self.storage.what, null_keys=self.null_keys)
 
     def admit(self, changes: Changes) -> None:
         if self._room is not None:
             self._room.admit(changes)
 
-    def _no_rows(self) -> Blocks:
-        """Returns empty blocks of this table, which respect the limit."""
-        copies = self._limit.copies
-        return Blocks(self.schema.arrow(), copies, None if copies is None else self._ease)
+    def restore(self, changes: Changes) -> None:
+        self._limit.enforced = False
+        try:
+            for part in at_their_times(changes, self.storage.generation.ages):
+                self.apply(part)
+        finally:
+            self._limit.enforced = True
+        self.storage.ease()
+
+    def go_by(self, clock: Clock) -> None:
+        ages = self.storage.generation.ages
+        if ages is not None:
+            ages.time.now = clock.seconds
+
+    # single rows
+
+    def put_record(self, record: Mapping[str, Any], fresh: bool = False) -> bool | None:
+        """Adds the record, or replaces the one with its key."""
+        with self._writing:
+            edit = self.edits.put(record, fresh)
+            if edit is None:
+                return None
+            self._apply_alone(edit)
+        return True
+
+    def patch_record(self, key: Any, record: Patch) -> int | None:
+        """Changes fields of the record with the key, which are not of the key; returns how many records there were."""
+        with self._writing:
+            edit = self.edits.patch(key, record)
+            if edit is None or edit is NOTHING:
+                return None if edit is None else 0
+            self._apply_alone(edit)
+        return 1
+
+    def drop_record(self, key: Any) -> int | None:
+        """Deletes the record with the key; returns how many there were."""
+        with self._writing:
+            edit = self.edits.drop(key)
+            if edit is None or edit is NOTHING:
+                return None if edit is None else 0
+            self._apply_alone(edit)
+        return 1
+
+    def _apply_alone(self, edit: Edit) -> None:
+        """Applies the edit, or, if that raises, nothing."""
+        storage = self.storage
+        point = storage.point()
+        try:
+            self.edits.apply(edit, storage.mark.commit)
+            storage.compact()
+        except BaseException:
+            storage.rewind(point)
+            raise
+
+    # reading
+
+    def snapshot(self, commit: int | None = None) -> MemorySnapshot:
+        """Returns a snapshot, as Backend.snapshot does; the last 64 commits that changed the table are stored."""
+        return self.storage.snapshot(commit)
+
+    def quick_reads(self, step: Iterator[int], get: Get, has: Has) -> tuple[Get, Has]:
+        if not self.key or not all(is_plain(c.type) for k in self.key if (c := self.schema.find(k))):
+            return get, has
+        return make_reads(self.storage, step, get, has)
+
+    def compile_lookup(self, lookup: Lookup, step: Iterator[int], made: Made) -> Run:
+        return compile_lookup(self.storage, lookup, step, made)
+
+    def create_index(self, columns: Sequence[str]) -> bool:
+        self.storage.create_index(columns)
+        return True
+
+    def drop_index(self, columns: Sequence[str]) -> bool:
+        self.storage.drop_index(columns)
+        return True
+
+    # other columns and options
 
     def alter(self, change: TableChange) -> MemoryTable:
         """Returns another object, which shares the cells: functions that were compiled for the columns of this one find
         them here as they were, and send those who read by key to the general path.
         """
         with self._writing:
-            self._check_open()
-            after, ages = change.schema(self.schema), self._generation.ages
+            self.storage.check_open()
+            after, ages = change.schema(self.schema), self.storage.generation.ages
             made = type(self)(
                 after, null_keys=self.null_keys, limit=self._limit, hot=self._most_hot, ages=ages
             )
             made.take_over(self, change)
-            self.live.current = False
-            self.live = Live(MovedKeys(), self._blocks, 0)
-            self.hot.clear()
+            self.storage.give_up()
             return made
 
     def take_over(self, old: MemoryTable, change: TableChange) -> None:
         """Takes the rows of the table as it was before the change."""
-        now, version = old._now, old._mark.version + 1
+        storage, before = self.storage, old.storage
         sources = sources_of(old.schema, self.schema, change)
         made: Reshaped
         if self._limit.most is None:
-            made = reshaped(now, old.schema, self.schema, sources)
+            made = reshaped(before.now, old.schema, self.schema, sources)
         else:
-            made = copied(now, self.schema, sources, self._no_rows())
-            made.generation.admit = self._generation.admit
-        marks = deque([*old._marks, old._mark._replace(version=version)], maxlen=self.kept_commits + 1)
-        self._stand_on(made.generation, made.blocks, made.died, marks)
-        self._latest = MemorySnapshot(self.schema, self._key, self._now)
-        self._what, self.declared, self._positions = old._what, old.declared, old._positions
-        self._changed_at = old._changed_at
+            made = copied(before.now, self.schema, sources, storage.no_rows())
+            made.generation.admit = storage.generation.admit
+        marks = [*before.marks, before.mark._replace(version=before.mark.version + 1)]
+        storage.stand_on(made.generation, made.blocks, made.died, marks)
+        storage.what, storage.declared, storage.changed_at = before.what, before.declared, before.changed_at
+        self._positions = old._positions
 
     def rename(self, name: str) -> None:
-        self._what = f'table "{name}"'
+        self.storage.what = f'table "{name}"'
 
     def set_options(self, values: Mapping[str, Any]) -> None:
-        self.hot.clear()
+        self.storage.hot.clear()
         self._most_hot = values.get("hot.records", HOT_OPTION.default)
-        self.hot = self._hot_records()
-        if self._generation.ages is not None and values.get("ttl"):
-            self._generation.ages.ttl = values["ttl"]
+        self.storage.hot = self._hot_records()
+        ages = self.storage.generation.ages
+        if ages is not None and values.get("ttl"):
+            ages.ttl = values["ttl"]
 
     def _hot_records(self) -> HotRecords:
         return HotRecords(self._most_hot if may_stay(self.schema) and self._limit.most is None else 0)
 
-    def _ease(self, blocks: Blocks) -> None:
-        """Respects the limit while rows are being added: rows that are not visible yet may be spilled too."""
-        self._limit.ease(blocks, fixed_bytes(self._generation, self._died), len(blocks.blocks) - 1 << SHIFT)
-
-    def _upsert(self, rows: pa.Table, deleted: pa.BooleanArray | None, commit: int) -> None:
-        if deleted is None and self._upsert_integers(rows, commit):
-            return
-        rows, keys, gone, last = last_of_each(self._key, rows, deleted)
-        if keys and not self._mark.slots and gone is None:
-            self._load(rows, last, commit)
-            return
-        before = self._generation.newest_slots(keys)
-        ended = self._now.alive(before)
-        put = keys
-        if gone is not None:
-            stay = ~gone
-            rows = rows.filter(pa.array(stay))
-            put = list(compress(keys, stay.tolist()))
-        if put or len(ended):
-            self._blocks.append(self._mark.slots, rows)
-            faults.reach("table: appended")
-            first = self._link(before if gone is None else before[~gone], ended)
-            self.live.end = 0
-            faults.reach("table: linked")
-            self._generation.point(put, range(first, first + len(put)))
-            if gone is not None:
-                there = gone & (before >= 0)
-                dropped = list(compress(keys, there.tolist()))
-                self._generation.point(dropped, (-2 - before[there]).tolist())
-                if self._compaction is not None:
-                    self._compaction.deleted(dropped)
-            if self.hot.active:
-                self.hot.forget_all(keys)
-            faults.reach("table: pointed")
-            self._publish(len(put), len(ended), commit)
-            faults.reach("table: published")
-            self._compact()
-
-    def _load(self, rows: pa.Table, keys: dict[Any, int], commit: int) -> None:
-        """Loads the first rows of a table: they replace nothing, and ``keys`` maps to their slots."""
-        self._blocks.append(0, rows)
-        self._generation.replaced = self._limit.grown(self._generation.replaced, len(keys), -1)
-        self._generation.newest.update(keys)
-        self._publish(len(keys), 0, commit)
-
-    def _replace(self, rows: pa.Table, deleted: pa.BooleanArray | None, commit: int) -> None:
-        """Replaces rows of a table without a key, by their numbers; those that have none are new."""
-        known = self._generation.numbers
-        given = rows.column(ROW).combine_chunks()
-        rows = rows.drop_columns(ROW)
-        numbers, stay = known.given(given.fill_null(-1).to_numpy(zero_copy_only=False).copy())
-        before = known.newest(numbers)
-        ended = self._now.alive(before[stay])
-        if deleted is not None:
-            stay &= ~np.asarray(deleted)
-            known.take(int(numbers.max(initial=-1)))
-        count = int(np.count_nonzero(stay))
-        if count or len(ended):
-            self._blocks.append(self._mark.slots, rows.filter(pa.array(stay)))
-            self._link(before[stay], ended)
-            known.add(count, numbers[stay])
-            self._publish(count, len(ended), commit)
-            self._compact()
-
-    def _link(self, before: Slots, ended: Slots) -> int:
-        """Records what the next slots replace and which slots are deleted; returns the first of the next slots. Readers
-        of earlier commits are not affected.
-        """
-        first = self._mark.slots
-        after = first + len(before)
-        self._died = self._limit.grown(self._died, after, NEVER)
-        self._died[ended] = self._mark.version + 1
-        self._generation.replaced = self._limit.grown(self._generation.replaced, after, -1)
-        self._generation.replaced[first:after] = before
-        return first
-
-    def _publish(self, made: int, ended: int, commit: int) -> None:
-        """Shows readers the next slots, and that others are deleted."""
-        _, version, slots, alive = self._mark
-        after = slots + made
-        if after > len(self._died):
-            self._died = self._limit.grown(self._died, after, NEVER)
-        self._mark = mark = Mark(commit, version + 1, after, alive + made - ended)
-        self._marks.append(mark)
-        if made and self._generation.ages is not None:
-            self._generation.ages.note(after)
-        self._now = TableVersion(self._generation, self._blocks, self._died, mark, self._marks)
-        self.live.end = after
-        self.settled = {} if self._held is None else self._unsettled()
-        self._changed_at = time.time()
-        self._changes_since += made + ended
-
-    def snapshot(self, commit: int | None = None) -> MemorySnapshot:
-        """Returns a snapshot, as Backend.snapshot does; the last 64 commits that changed the table are stored."""
-        self._check_open()
-        now, held, latest = (
-            self._now,
-            self._held,
-            self._latest,
-        )  # in this order: a hold precedes the rows under it
-        if held is not None and not held[0].over:
-            now = held[1]
-        if latest.table_version is not now:
-            latest = self._latest = MemorySnapshot(self.schema, self._key, now)
-        if commit is None or now.mark.commit <= commit:
-            return latest
-        return MemorySnapshot(self.schema, self._key, now.at(commit))
+    # state
 
     @property
     def last_commit(self) -> int:
-        return self._mark.commit
+        return self.storage.mark.commit
 
     @property
     def version(self) -> int:
-        return self._mark.version
+        return self.storage.mark.version
 
     @property
     def next_row(self) -> int | None:
-        return None if self._key else self._generation.numbers.next
+        return None if self.key else self.storage.generation.numbers.next
 
     def position(self, pipeline: str) -> Position | None:
         return self._positions.get(pipeline)
 
     def stats(self) -> dict[str, Any]:
-        return stats_of(self._now, self._limit, self.hot) | {"changed_at": self._changed_at}
+        storage = self.storage
+        return stats_of(storage.now, self._limit, storage.hot) | {"changed_at": storage.changed_at}
 
     def close(self) -> None:
         with self._writing:
-            self.fail(Closed(f"{self._what} is closed"))
+            self.fail(Closed(f"{self.storage.what} is closed"))
 
     def fail(self, error: Error) -> None:
         """Drops all rows; every later read or write raises the error. The caller is the writer."""
-        self._closed = error
-        self._compaction = None
-        self._generation = Generation()
-        self._blocks = Blocks(self.schema.arrow())
-        self._mark = Mark(-1, self.version, 0, 0)
-        self._now = TableVersion(self._generation, self._blocks, self._died[:0], self._mark, self._marks)
-        self._latest = MemorySnapshot(self.schema, self._key, self._now)
-        self.live.current = False
-        self.hot.clear()
-        self.settled = {}
-        self.live = Live(ClosedKeys(error), self._blocks, 0)
-        self._limit.close()
+        self.storage.fail(error)
 
     @property
     def closed(self) -> bool:
-        return self._closed is not None
-
-    def _check_open(self) -> None:
-        if self._closed is not None:
-            raise copy(self._closed)
+        return self.storage.closed is not None
 
 
 BACKEND = MemoryTable

@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 
 from millpond.changes import ROW, Changes, Position
 from millpond.tables import Backend
+from millpond.tables.memory import MemoryTable
 from millpond.testing.contracts import TablePlace
 from millpond.types import Column, Schema
 from tests.contract.places import KINDS, SERVED, Places
@@ -51,8 +52,8 @@ class Machine(RuleBasedStateMachine):
     def open(self, place: TablePlace) -> None:
         self.place = place
         self.table = place.open("t", self.schema)
-        if hasattr(self.table, "idle_dead"):
-            self.table.idle_dead = 3
+        if isinstance(self.table, MemoryTable):
+            self.table.storage.idle_dead = 3
         self.held = []
 
     def can(self, ability: str) -> bool:
