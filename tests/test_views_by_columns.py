@@ -25,6 +25,11 @@ VIEWS = {
     "double": ("", "SELECT t.n, d.name FROM t JOIN d ON t.g = d.g"),
     "outers": ("(PRIMARY KEY (id))", "SELECT t.id, d.name, d.k FROM t LEFT JOIN d ON t.g = d.g"),
     "moved": ("(PRIMARY KEY (x))", "SELECT t.id + d.k * 10000 AS x, d.name FROM t JOIN d ON t.g = d.g"),
+    "filtered": (
+        "(PRIMARY KEY (id))",
+        "SELECT t.id, d.name, d.k, d.name AS again FROM t JOIN d ON t.g = d.g WHERE d.k < 2",
+    ),
+    "by_k": ("(PRIMARY KEY (id, k))", "SELECT t.id, d.k, d.name FROM t JOIN d ON t.g = d.g AND d.g <> t.n"),
     "rows": ("", "SELECT g + 1 AS h, n FROM log WHERE n > 1"),
 }
 
@@ -82,6 +87,25 @@ def test_a_dimension_is_found_by_columns() -> None:
         for name in ("keyed", "plain", "double", "moved"):
             assert views[name].by_changes.rounds == before[name] + 1
             assert any("evaluate over changed rows" in step for step in views[name].steps._steps), name
+
+
+def test_columns_that_are_only_shown_need_one_evaluation() -> None:
+    with App(TABLES, _direct=True) as app:
+        fill(app)
+        shown = {
+            v.plan.target.name: {c for names in v.by_changes._columns._shown.values() for c in names}  # type: ignore[union-attr]
+            for v in app._runtime.views
+        }
+        assert {name: columns & {"name", "k"} for name, columns in shown.items()} == {
+            "keyed": {"name"},
+            "plain": set(),
+            "double": set(),
+            "outers": {"name", "k"},
+            "moved": {"name"},
+            "filtered": {"name"},
+            "by_k": {"name"},
+            "rows": set(),
+        }
 
 
 def test_two_rows_with_one_key_are_the_error_of_the_query() -> None:

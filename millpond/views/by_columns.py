@@ -17,6 +17,7 @@ from millpond.plan.plans import ViewPlan
 from millpond.query.evaluate import Evaluator
 from millpond.sql.columns_read import columns_read
 from millpond.sql.incremental.nodes import JoinNode, Node, ScanNode, StepNode
+from millpond.sql.incremental.shown import shown_columns
 from millpond.store.change_feed import Touched
 from millpond.tables.base import Snapshot
 from millpond.types import Schema
@@ -52,6 +53,14 @@ class ByColumns:
                 and evaluator.reads_once(plan.query, scan.view)
             }
 
+        self._shown: dict[str, list[str]] = {}
+        """By view: the columns that the view of these rows shows as they are, and that nothing else reads."""
+        if schema.key and root is not None:
+            origins = list(zip(schema.names, shown_columns(root) or (), strict=False))
+            keyed = {origin for name, origin in origins if name in schema.key}
+            for view, column in sorted({o for _, o in origins if o is not None and o not in keyed}):
+                self._shown.setdefault(view, []).append(column)
+
     def finds(self, before: Mapping[str, Snapshot], touched: Mapping[str, Touched]) -> bool:
         """Returns whether these changes are found so: of some rows of one table, of which each row has its own rows."""
         names = {i.relation.name.lower() for i in self._inputs} & touched.keys()
@@ -69,20 +78,30 @@ class ByColumns:
         before: Mapping[str, Snapshot],
         touched: Mapping[str, Touched],
         own: Snapshot,
+        joined: tuple[str, pa.Table] | None = None,
     ) -> Changes | None:
-        """Returns the changes of the view; None if only the whole query finds them, or says what is wrong with them."""
+        """Returns the changes of the view; None if only the whole query finds them, or says what is wrong with them.
+        ``joined`` has a view in the query and the rows of its table that can join with the changed rows, if these are
+        known: each table is read once, so that no other rows of it matter.
+        """
         (name,) = (n for n in self._tables if n in touched)
         rows = touched[name].between(before[name], now(name))
         if rows is None:
             return None
+        known = dict([joined] if joined is not None else [])
         others = {
-            i.view: now(i.relation.name).scan(self._read[i.view])
+            i.view: _columns(known[i.view], self._read[i.view])
+            if i.view in known
+            else now(i.relation.name).scan(self._read[i.view])
             for i in self._inputs
             if i.relation.name.lower() != name
         }
         view = self._tables[name]
+        replaced = self._replaced(view, *rows)
+        if replaced is not None:
+            return Changes(self._answer({**others, view: replaced}).cast(self._schema.arrow()))
         gone, came = (
-            self._answer({**others, view: part.select(self._read[view])}).cast(self._schema.arrow())
+            self._answer({**others, view: _columns(part, self._read[view])}).cast(self._schema.arrow())
             for part in rows
         )
         try:
@@ -90,12 +109,33 @@ class ByColumns:
         except QueryFailed:
             return None
 
+    def _replaced(self, view: str, gone: pa.Table, came: pa.Table) -> pa.Table | None:
+        """Returns the changed rows, if each replaces a row that differs only in columns that the view shows as they
+        are: then the rows of the view have other values there, and none comes or goes. None if that is not known.
+        """
+        shown, names = self._shown.get(view), self._read[view]
+        key = list(next(i.relation.schema.key for i in self._inputs if i.view == view))
+        if not shown or not key or names is None or gone.num_rows != came.num_rows:
+            return None
+        gone, came = (
+            rows.take(pc.sort_indices(rows, [(k, "ascending") for k in key])) for rows in (gone, came)
+        )
+        if not gone.select(key).equals(came.select(key)):
+            return None
+        gone, came = gone.select(names), came.select(names)
+        if any(pa.types.is_floating(t) or pa.types.is_nested(t) for t in came.schema.types):
+            return None
+        others = [name for name in names if name not in shown]
+        if others and not gone.select(others).equals(came.select(others)):
+            return None
+        return came.filter(_differ(gone.select(shown), came.select(shown)))
+
     def _keyed(self, gone: pa.Table, came: pa.Table, own: Snapshot) -> Changes | None:
         key = list(self._schema.key)
         if gone.num_rows == came.num_rows:
-            gone, came = (
-                rows.take(pc.sort_indices(rows, [(k, "ascending") for k in key])) for rows in (gone, came)
-            )
+            if not gone.select(key).equals(came.select(key)):
+                order = [(k, "ascending") for k in key]
+                gone, came = (rows.take(pc.sort_indices(rows, order)) for rows in (gone, came))
             if gone.select(key).equals(came.select(key)):
                 return Changes(came.filter(_differ(gone, came)))
         found = self._evaluator.difference(gone, came, key)
@@ -119,6 +159,10 @@ class ByColumns:
         ended = there.filter(pc.invert(pc.is_in(there[ROW], value_set=kept.combine_chunks())))
         deleted = pa.array([True] * ended.num_rows + [False] * put.num_rows, pa.bool_())
         return Changes(pa.concat_tables([ended.select(put.column_names), put]), deleted)
+
+
+def _columns(rows: pa.Table, names: list[str] | None) -> pa.Table:
+    return rows if names is None else rows.select(names)
 
 
 def _differ(gone: pa.Table, came: pa.Table) -> pa.ChunkedArray:

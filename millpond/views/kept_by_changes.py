@@ -157,7 +157,7 @@ class KeptByChanges:
         except Exception as reason:
             by_columns = None
             if columns is not None and isinstance(reason, ManyRows):
-                by_columns = self._by_columns(columns, now, before, touched, own)
+                by_columns = self._by_columns(columns, now, before, touched, own, reason.found)
             if by_columns is None:
                 self._fell_back(reason)
                 return None
@@ -181,13 +181,14 @@ class KeptByChanges:
         before: Mapping[str, Snapshot],
         touched: Mapping[str, Touched],
         own: Snapshot,
+        joined: tuple[str, pa.Table] | None,
     ) -> Changes | None:
         """Finds changes that touch many rows; the operators keep no state that the last round could have changed."""
         assert self._tree is not None
         self._tree.end()
         try:
             with steps.step("evaluate over changed rows") as noted:
-                found = columns.changes(now, before, touched, own)
+                found = columns.changes(now, before, touched, own, joined)
                 noted.tell(0 if found is None else len(found))
                 return found
         except _ORDINARY as reason:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+import pyarrow as pa
+
 from millpond.sql.incremental.nodes import Node, found_by
 from millpond.store.change_feed import Touched
 from millpond.tables.base import Snapshot
@@ -19,7 +21,13 @@ class Recompute(Exception):
 
 
 class ManyRows(Recompute):
-    """Says that operators would read too many rows."""
+    """Says that operators would read too many rows. ``found`` are those of one table that were found by keys, with its
+    view in the query.
+    """
+
+    def __init__(self, why: str, found: tuple[str, pa.Table] | None = None):
+        super().__init__(why)
+        self.found = found
 
 
 class Round:
@@ -62,10 +70,10 @@ class Round:
         self.expect(rows)
         self.read += rows
 
-    def expect(self, rows: int) -> None:
-        """Raises Recompute if an operator would read too many rows."""
+    def expect(self, rows: int, found: tuple[str, pa.Table] | None = None) -> None:
+        """Raises ManyRows if an operator would read too many rows."""
         if self.read + rows > self._most:
-            raise ManyRows("many rows change")
+            raise ManyRows("many rows change", found)
 
 
 class Operator(ABC):

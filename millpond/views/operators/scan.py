@@ -25,7 +25,7 @@ class Scan(Operator):
             names = [self._scan.names[c] for c in columns]
             wanted = table_of(list(keys), names, [_compared(self._scan.types[c]) for c in columns])
             found = snapshot.get(names, wanted, nulls=True)
-            round_.expect(found.num_rows)
+            round_.expect(found.num_rows, (self._scan.view, found))
         else:
             round_.expect(len(snapshot))
             found = snapshot.scan()
