@@ -70,7 +70,7 @@ class App:
     When the changes of a table in the state directory take more than ``compact_after``, and more than its rows, they
     are replaced by the rows: it bounds what a restart has to read beside the tables themselves. If the SQL is another
     than that of the state directory, what is stored follows it; ``upgrade`` says that this may drop or rebuild
-    something.
+    something; with ``shadow`` tables that are rebuilt stay beside the old ones, until ALTER TABLE … SWAP WITH.
     """
 
     @_shown
@@ -86,6 +86,7 @@ class App:
         functions: Iterable[Callable[..., Any]] = (),
         compact_after: str = "8MB",
         upgrade: bool = False,
+        shadow: bool = False,
         _on_progress: Report | None = None,
         _on_emit: Callable[[str, pa.Table], None] | None = None,
         _on_answer: Callable[[str, Result], None] | None = None,
@@ -139,7 +140,7 @@ class App:
         try:
             self._runtime.restorer.open()
             changed = text is not None and self._runtime.upgrades.prepare(
-                text, _on_upgrade or _asked(upgrade)
+                text, _on_upgrade or _asked(upgrade), shadow=shadow
             )
             if changed:
                 self._runtime.close_parts()

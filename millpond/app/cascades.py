@@ -28,6 +28,7 @@ from millpond.sql.meaning import meaning, renamed_query, same_schema
 from millpond.sql.parse import parse
 from millpond.sql.references import References
 from millpond.sql.renames import Renamed, rename_in
+from millpond.sql.reserved_names import is_shadow
 from millpond.store.catalog import Saved, SavedIndex, SavedQuery, SavedRelation, relation_of
 from millpond.types import Schema
 
@@ -126,6 +127,8 @@ class Cascades:
         """Returns the saved statement with its new text; None if that stays."""
         if user.entry is None:
             raise InUse("it is a SELECT that runs until it is stopped")
+        if is_shadow(user.entry.name):
+            raise InUse("it is built beside another table: swap both, or drop it")
         before, references = self._references(user.entry)
         if any(i.relation.changing for i in before.inputs):
             raise InUse("its changelog has the rows and columns of the table as it is")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from millpond import faults
+from millpond.app.beside_names import beside_of, without_note
 from millpond.app.indexes import Indexes
 from millpond.app.published import Publications
 from millpond.app.queries import Queries
@@ -33,6 +34,7 @@ from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.errortables import error_table
 from millpond.sql.printer import print_name
 from millpond.sql.reads import names_read
+from millpond.store.catalog import SavedRelation
 from millpond.store.done_marks import in_database, marks_of, with_notes
 from millpond.store.dropped_tables import DroppedTables
 from millpond.store.query_states import DROPPED, QUERY_STATE, QueryStates, entry
@@ -68,9 +70,13 @@ class Removals:
 
     def drop(self, relation: Relation, *, cascade: bool, place: Place | None) -> None:
         """Drops a stream, table or view with the query that fills it; with ``cascade`` also what uses it."""
-        queries, views = self.users_of(relation), self.views_of(relation)
+        going = [relation, *beside_of(relation, self.catalog)]
+        names = {own(r) for r in going}
+        queries = [q for r in going for q in self.users_of(r) if q not in names]
+        views = [v for r in going for v in self.views_of(r) if own(v) not in names]
         if (queries or views) and not cascade:
             listed = [self._described(query) for query in queries] + [f'view "{v.name}"' for v in views]
+            listed = list(dict.fromkeys(listed))
             raise InUse(
                 f'{relation.kind} "{relation.name}" is used by {", ".join(listed)}',
                 hint=f"DROP {relation.kind.upper()} {print_name(relation.name)} CASCADE drops them too",
@@ -169,6 +175,8 @@ class Removal:
         self._marks: list[Entry] = []
         self._outside: list[str] = []
         """The tables whose rows databases have."""
+        self._staying: list[SavedRelation] = []
+        """The entries of tables that stay as they are, since what was kept beside them is dropped."""
         self._parts: dict[str, str] = {}
         """The parts of the queries, with the queries."""
 
@@ -180,8 +188,8 @@ class Removal:
         self._queries[own(relation)] = None
         for query in self._of.users_of(relation):
             self.add_query(query)
-        for view in self._of.views_of(relation):
-            self.add(view)
+        for other in (*self._of.views_of(relation), *beside_of(relation, self._of.catalog)):
+            self.add(other)
 
     def add_query(self, query: str) -> None:
         """Adds a query, with its own table or stream."""
@@ -224,6 +232,7 @@ class Removal:
         of = self._of
         outside = [n for n in self._tables() if (t := of.store.table(n)) is not None and t.database]
         self._outside, self._parts = outside, dict(of.runner.parts)
+        self._staying = [] if failed else without_note(set(self._relations), of.saved)
         for name in outside if not failed else ():
             of.store.backend(name).snapshot()
         for query in self._queries if not failed else ():
@@ -242,6 +251,8 @@ class Removal:
             safely(partial(self._end_query, query))
         for relation in reversed(self._relations.values()):
             self._let_go(relation)
+        for stays in self._staying:
+            of.saved.add(stays)
         for mark in self._marks:
             of.query_states.note(mark.name, DROPPED)
         safely(lambda: of.dropped_tables.removed(n for n in outside if n.lower() not in of.store.left))
@@ -293,7 +304,7 @@ class Removal:
         streams = [name for name in streams if of.store.journal.stream_end(name)]
         parts = [part for part, query in of.runner.parts.items() if query in names]
         positions = [p for p in {*parts, *names} if of.store.journal.position(p) is not None]
-        put = self._marks + self._leaving(outside)
+        put = self._marks + self._leaving(outside) + [e.entry() for e in self._staying]
         if not (drop or tables or streams or positions or put or marks):
             return None
         noted = [stored for name, found in marks.items() for stored in with_notes(found, name)]

@@ -11,11 +11,9 @@ import logging
 import threading
 from dataclasses import dataclass, field, replace
 
+from millpond.app.beside import Beside
 from millpond.app.replace import Replacements
-from millpond.app.script import Checks
-from millpond.errors import Closed, Error, TimedOut, known
-from millpond.sql.checked import CheckedTableAs
-from millpond.sql.parse import parse
+from millpond.errors import Closed, Conflict, Error, TimedOut, known
 from millpond.store.catalog import SavedRelation
 from millpond.store.undo import Undo
 
@@ -27,7 +25,7 @@ class Rebuilds:
     """Rebuilds the tables that an upgrade has noted, one after another, in a thread of its own."""
 
     lock: threading.RLock
-    checks: Checks
+    beside: Beside
     replacements: Replacements
     failed: Error | None = field(default=None, init=False)
     _thread: threading.Thread | None = field(default=None, init=False)
@@ -67,6 +65,9 @@ class Rebuilds:
             if self._ended:
                 return
             try:
+                if entry.shadowed:
+                    self._keep(entry)
+                    continue
                 with self.lock, Undo() as undo:
                     self._rebuild(entry, undo)
                 log.info("table %s is rebuilt", entry.name)
@@ -77,12 +78,28 @@ class Rebuilds:
                 self.failed = self.failed or wrong
                 log.error("table %s stays as it was: %s", entry.name, wrong.message)
 
+    def _keep(self, entry: SavedRelation) -> None:
+        """Builds what stays beside a table, or lets it go on, and waits until it has caught up."""
+        with self.lock:
+            shadow = self.beside.kept(entry)
+            if shadow is None:
+                checked, before = self.beside.following(entry), self.replacements.catalog.find(entry.name)
+                assert before is not None
+                with Undo() as undo:
+                    if self.replacements.way_of(checked).kind != "rebuilt":
+                        self._rebuild(entry, undo)
+                        return
+                    shadow = self.beside.keep(checked, before, undo)
+                log.info('"%s" is built beside table %s', shadow.relation.name, entry.name)
+            try:
+                self.replacements.shadows.catch_up(shadow)
+            except Conflict:
+                left = self.replacements.saved.relation(entry.id)
+                if left is not None and left.following is not None:
+                    raise
+
     def _rebuild(self, entry: SavedRelation, undo: Undo) -> None:
-        assert entry.following is not None
-        parsed = parse(entry.following[0])
-        checked = self.checks.anew(parsed.require()[0], parsed.script.place)
-        assert isinstance(checked, CheckedTableAs)
-        self.replacements.replace(checked, undo, remember=False)
+        self.replacements.replace(self.beside.following(entry), undo, remember=False)
         left = self.replacements.saved.relation(entry.id)
         if left is not None and left.following is not None:  # it means the same
             text, identity = left.following

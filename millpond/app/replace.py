@@ -20,7 +20,7 @@ from millpond.app.meaning import means_the_same
 from millpond.app.pending_changes import refuse_pending
 from millpond.app.replaced_columns import as_spelled, changed_options, changes_of, column_changes
 from millpond.app.replacement_ways import Kind, Way
-from millpond.app.shadow import Shadows
+from millpond.app.shadow import Shadow, Shadows
 from millpond.app.stopping import durable, stopped
 from millpond.app.users_of_names import dependents, naming
 from millpond.errors import Conflict, Error, InUse, NotSupported, SqlError
@@ -40,6 +40,7 @@ from millpond.sql.checked import (
 from millpond.sql.identity import identity
 from millpond.sql.parse import parse
 from millpond.sql.printer import print_name
+from millpond.sql.reserved_names import difference_of
 from millpond.store.catalog import SavedRelation, saved, table_options
 from millpond.store.undo import Undo
 
@@ -86,17 +87,20 @@ class Replacements:
                 self._renew(checked, before, way, made, undo)
             case "rebuilt":
                 assert isinstance(checked, CheckedTableAs)
-                shadow = self.shadows.begin(checked, before, undo)
-                self.shadows.catch_up(shadow)
-                self._check_meaning(checked)
-                way = self.way_of(checked)  # others may have come to use it meanwhile
-                self._index(shadow.relation.name, before)
-                self.shadows.swap(shadow, made, way.users, way.views)
+                self.swap(self.shadows.begin(checked, before, undo), checked, made)
             case "emptied":
                 self._empty(checked, before, made, undo)
             case other:
                 assert_never(other)
         return Result(NOTHING, count=0)
+
+    def swap(self, shadow: Shadow, checked: CheckedTableAs, made: SavedRelation) -> None:
+        """Puts what a statement has built in the place of the old table, when it has caught up."""
+        self.shadows.catch_up(shadow)
+        self._check_meaning(checked)
+        way = self.way_of(checked)  # others may have come to use it meanwhile
+        self._index(shadow.relation.name, shadow.before)
+        self.shadows.swap(shadow, made, way.users, way.views)
 
     def explain(self, checked: Checked) -> list[str]:
         """Returns a line that says what a statement replaces, and how. Raises an error if it would be refused."""
@@ -215,7 +219,8 @@ class Replacements:
                 hint=drop,
                 place=s.place,
             )
-        users = [u for u in self.users.of(before) if u.name != f"table:{table}"]
+        own = (f"table:{table}", f"view:{difference_of(table)}")
+        users = [u for u in self.users.of(before) if u.name not in own]
         self._refuse([u for u in users if u.writes], before, "which changes its rows", s)
         self._refuse_cycle(checked, before)
         for index in self.catalog.indexes(table):

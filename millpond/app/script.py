@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from millpond.app.claims import claim
@@ -14,7 +14,8 @@ from millpond.sql import statements as st
 from millpond.sql.blocks import Blocks, grouped
 from millpond.sql.catalog import Catalog, CatalogVersion
 from millpond.sql.check import Checker
-from millpond.sql.checked import Checked, CheckedExplain, CheckedSelect, CheckedTransaction
+from millpond.sql.checked import Checked, CheckedExplain, CheckedSelect, CheckedTableAs, CheckedTransaction
+from millpond.sql.reserved_names import is_shadow, without_shadow
 from millpond.sql.userfunctions import UserFunction
 from millpond.store.catalog import Saved, SavedQuery, SavedRelation
 from millpond.types import Schema
@@ -107,9 +108,14 @@ class Checks:
         known = catalog.find(entry.name) if entry.kind == "table" else None
         if isinstance(entry, SavedRelation):
             catalog.remove(entry.name)
+            catalog.remove(without_shadow(entry.name))
         catalog.add(*(narrow(relation, widths) for relation in catalog))
         kept = known.schema if known is not None else None
-        return self.one(statement, locate, catalog, self._connectors.narrowed(widths), kept, streams)
+        checked = self.one(statement, locate, catalog, self._connectors.narrowed(widths), kept, streams)
+        if is_shadow(entry.name) and isinstance(checked, CheckedTableAs):
+            # Its statement has the name of the table beside it.
+            return replace(checked, relation=replace(checked.relation, name=entry.name))
+        return checked
 
     def text(
         self,

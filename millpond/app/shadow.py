@@ -43,7 +43,8 @@ from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked import CheckedTableAs
 from millpond.sql.errortables import error_table
 from millpond.sql.parse import parse
-from millpond.sql.reserved_names import SHADOW, is_part, shadow_of, without_shadow
+from millpond.sql.printer import print_name
+from millpond.sql.reserved_names import SHADOW, difference_of, is_part, shadow_of, without_shadow
 from millpond.store.catalog import SavedQuery, SavedRelation
 from millpond.store.query_states import QUERY_STATE
 from millpond.store.store import Store
@@ -109,9 +110,15 @@ class Shadows:
         """
         relation = replace(checked.relation, name=shadow_of(checked.relation.name))
         if relation.name in self.catalog:
+            kept = self.saved.relation(f"table:{relation.name}") is not None
+            swap = f"ALTER TABLE {print_name(before.name)} SWAP WITH {print_name(relation.name)}"
             raise InUse(
-                f'table "{before.name}" is being replaced by another statement',
-                hint="wait until that is done, or end it: the table stays as it is then",
+                f'table "{before.name}" has "{relation.name}" beside it'
+                if kept
+                else f'table "{before.name}" is being replaced by another statement',
+                hint=f"{swap}, or DROP TABLE {print_name(relation.name)}, first"
+                if kept
+                else "wait until that is done, or end it: the table stays as it is then",
                 place=checked.statement.place,
             )
         shadow, built = Shadow(relation, before), replace(checked, relation=relation)
@@ -280,7 +287,7 @@ class Shadows:
         positions = [p for p in journal.positions() if is_part(p, shadow.query)]
         revision = Revision(
             [entry.entry(), *views],
-            drop=[(BUILDING, shadow.relation.name)],
+            drop=[(BUILDING, shadow.relation.name), *((e.kind, e.name) for e in self._kept(shadow))],
             tables=[name for name in old if journal.has_table(name)],
             positions=[p for p in gone if journal.position(p) is not None],
             renames=[(name, without_shadow(name)) for name in own if journal.has_table(name)],
@@ -288,6 +295,11 @@ class Shadows:
         )
         faults.reach("replace: stopped")
         journal.alter(lambda _: revision)
+
+    def _kept(self, shadow: Shadow) -> list[SavedRelation]:
+        """Returns the entries of what is kept beside the old table, and of the view that compares both."""
+        names = (shadow.query, f"view:{difference_of(shadow.before.name)}")
+        return [entry for name in names if (entry := self.saved.relation(name)) is not None]
 
     def _show(
         self,
@@ -324,6 +336,9 @@ class Shadows:
             safely(backend.close)
         self.publications.remove(name)
         self.publications.add(made)
+        for beside in self._kept(shadow):
+            self.saved.forget(beside.id)
+            catalog.remove(beside.name)
         self.saved.forget(f"table:{shadow.before.name}")
         self.saved.add(entry)
         for view in renewed:

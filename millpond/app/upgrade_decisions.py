@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import pyarrow as pa
 
 from millpond.alterations import ColumnChange
 from millpond.errors import CheckFailed, Error, Place, StateForeign, UpgradeNeeded
+from millpond.sql.reserved_names import shadow_of
 
 Action = Literal["kept", "altered", "rebuilt", "dropped", "new", "refused"]
 _ROWS_A_SECOND = 250_000
@@ -119,6 +120,26 @@ def decision_of(
             return Decision("rebuilt", kind, name, why, rows=rows, asks=filled or rows != 0, place=place)
         case Refused(why, hint):
             return Decision("refused", kind, name, why, hint, place=place)
+
+
+def being_built(decision: Decision, *, shadowed: bool) -> Decision:
+    """Returns the decision about a table whose new form is being built."""
+    if shadowed:
+        return replace(decision, why=f'its new form is beside it, as "{shadow_of(decision.name)}"')
+    return replace(decision, action="rebuilt", why="it is being rebuilt")
+
+
+def kept_beside(decision: Decision, *, possible: bool) -> Decision:
+    """Returns the decision about what is rebuilt, if the old one must stay until somebody swaps both."""
+    if possible:
+        stays = f'the old one stays, and "{shadow_of(decision.name)}" is built beside it'
+        return replace(decision, why=f"{decision.why}; {stays}", asks=False)
+    return replace(
+        decision,
+        action="refused",
+        why=f"{decision.why}, and it cannot be built beside the old one",
+        hint="leave out --shadow; or change it, and what it reads, in a file of its own change",
+    )
 
 
 def as_table(decisions: Sequence[Decision]) -> pa.Table:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millpond.alterations import ColumnChange
 from millpond.app.upgrade_columns import altered_schema
-from millpond.app.upgrade_decisions import Altered, Difference, Kept, Rebuilt, Regrouped
+from millpond.app.upgrade_decisions import Altered, Decision, Difference, Kept, Rebuilt, Regrouped
 from millpond.sql import statements as st
 from millpond.sql.checked import CheckedCreate, CheckedStream, CheckedTable
 from millpond.sql.identity import identity
@@ -29,6 +29,18 @@ class Edit:
     rows: Mapping[str, pa.Table] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Upgrade:
+    """Contains what becomes of each statement, and what changes in the state directory."""
+
+    decisions: tuple[Decision, ...]
+    edits: tuple[Edit, ...] = ()
+    beside: tuple[str, ...] = ()
+    """The names of tables beside which what was built is removed."""
+    again: Mapping[str, list[str]] = field(default_factory=dict)
+    """The marks of statements that are forgotten, since others take their place, by the names of what they changed."""
+
+
 def edit_of(
     s: st.Statement,
     entry: SavedRelation,
@@ -38,9 +50,11 @@ def edit_of(
     same: bool,
     outside: bool,
     beside: bool,
+    shadow: bool,
 ) -> Edit | None:
     """Returns what changes of a saved statement. ``same`` says that its text is the same, ``outside`` that a database
-    has its rows, ``beside`` that the old statement can go on while it is rebuilt.
+    has its rows, ``beside`` that the old statement can go on while it is rebuilt, ``shadow`` that it
+    stays when it is.
     """
     named = entry.of_file or not same
     known = replace(entry, text=s.text, identity=identity(s), of_file=named, following=None, replaced=())
@@ -62,11 +76,13 @@ def edit_of(
             return Edit(replace(made, schema=entry.schema, widths=entry.widths, altered=entry.altered))
         case Regrouped(_, rows):
             return Edit(made, rows=rows)
+        case Rebuilt() if shadow and beside:
+            return Edit(replace(entry, following=(s.text, identity(s)), shadowed=True, of_file=named))
         case Rebuilt() if entry.live and made.live and made.schema == entry.schema:
             # Its rows stay until the first round replaces them by those of the new query.
             return Edit(replace(made, altered=entry.altered))
         case Rebuilt() if beside:
-            return Edit(replace(entry, following=(s.text, identity(s)), of_file=named))
+            return Edit(replace(entry, following=(s.text, identity(s)), shadowed=False, of_file=named))
         case Rebuilt():
             return Edit(made, forgets=True)
     return None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from millpond.app.beside_names import without_beside
 from millpond.app.column_defaults import value_of
 from millpond.app.handlers import WithTypes
 from millpond.app.saved import SavedStatements
@@ -20,9 +21,11 @@ from millpond.app.upgrade_decisions import (
     Rebuilt,
     Refused,
     Regrouped,
+    being_built,
     decision_of,
+    kept_beside,
 )
-from millpond.app.upgrade_edits import Edit, edit_of
+from millpond.app.upgrade_edits import Edit, Upgrade, edit_of
 from millpond.app.upgrade_facts import Facts, is_empty
 from millpond.app.upgrade_match import CREATES, Match, changed_names, match
 from millpond.app.upgrade_new import new_once, refused_name
@@ -39,18 +42,9 @@ from millpond.sql.meaning import telling
 from millpond.sql.parse import parse
 from millpond.sql.printer import print_name
 from millpond.sql.reads import names_used, targets_of
+from millpond.sql.reserved_names import difference_of, shadow_of
 from millpond.store.catalog import Saved, SavedIndex, SavedQuery, SavedRelation, table_options, widths_of
 from millpond.types import Column
-
-
-@dataclass(frozen=True)
-class Upgrade:
-    """Contains what becomes of each statement, and what changes in the state directory."""
-
-    decisions: tuple[Decision, ...]
-    edits: tuple[Edit, ...] = ()
-    again: Mapping[str, list[str]] = field(default_factory=dict)
-    """The marks of statements that are forgotten, since others take their place, by the names of what they changed."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,13 +58,12 @@ class UpgradePlanner:
     with_types: WithTypes
     evaluator: Evaluator
 
-    def plan(self, text: str, run: TextRun, *, fully: bool) -> Upgrade:
+    def plan(self, text: str, run: TextRun, *, fully: bool, shadow: bool = False) -> Upgrade:
         """Returns the upgrade to a text; raises the errors of the text. If not ``fully``, nothing is checked if the
-        text has all statements of the state directory.
-        """
+        text has all statements of the state directory. ``shadow`` is as in ``Upgrades.prepare``."""
         parsed = parse(text)
         statements = grouped(parsed.require())
-        matches, left = match(statements, self.saved.entries)
+        matches, left = match(statements, without_beside(self.saved))
         if any(not e.dropping for e in left.values()) and not any(m.entry for m in matches):
             raise StateForeign(
                 f'the state directory "{self.facts.home}" belongs to another app: none of its statements is in this'
@@ -84,7 +77,9 @@ class UpgradePlanner:
         again = [s for s in statements if not ran(s) and targets_of(s) & left_out.keys()]
         if not gone and not changed and not again and not fully:
             return Upgrade(())
-        walk = _Walk(self, parsed.script.place, matches, left, run.ran_before(from_start=True), left_out)
+        walk = _Walk(
+            self, parsed.script.place, matches, left, run.ran_before(from_start=True), left_out, shadow
+        )
         return walk.result()
 
 
@@ -99,6 +94,8 @@ class _Walk:
     ran: Callable[[st.Statement], bool]
     left_out: Mapping[str, list[str]]
     """The marks of statements that ran and that the file has no longer, by what they changed."""
+    shadow: bool
+    beside: list[str] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     edits: list[Edit] = field(default_factory=list)
     errors: list[Error] = field(default_factory=list)
@@ -127,6 +124,14 @@ class _Walk:
     def _remove(self, name: str) -> None:
         self._catalog.remove(name)
         self._touched.add(name.lower())
+        self._remove_beside(name)
+
+    def _remove_beside(self, table: str) -> None:
+        """Removes what is kept beside a table that changes."""
+        if table not in self.beside and self.of.saved.relation(f"table:{shadow_of(table)}") is not None:
+            self.beside.append(table)
+            self._remove(shadow_of(table))
+            self._remove(difference_of(table))
 
     def result(self) -> Upgrade:
         for m in self.matches:
@@ -147,7 +152,7 @@ class _Walk:
             self.decisions.append(Decision("dropped", entry.kind, entry.name, why, rows=rows, asks=asks))
             if not entry.dropping:
                 self.edits.append(Edit(_copy(entry, dropping=True)))
-        return Upgrade(tuple(self.decisions), tuple(self.edits), self.again)
+        return Upgrade(tuple(self.decisions), tuple(self.edits), tuple(self.beside), self.again)
 
     def _take_back(self) -> None:
         """Keeps what an upgrade that could not finish has dropped, and the file has again."""
@@ -253,12 +258,12 @@ class _Walk:
 
     def _create(self, s: st.Statement, entry: Saved, *, same: bool) -> None:
         if same and not names_used(s) & self._touched:
-            building = isinstance(entry, SavedRelation) and entry.following is not None
             decision = Decision("kept", entry.kind, entry.name, place=s.place)
-            if building:
-                decision = replace(decision, action="rebuilt", why="it is being rebuilt")
+            if isinstance(entry, SavedRelation) and entry.following is not None:
+                decision = being_built(decision, shadowed=entry.shadowed)
             self.decisions.append(decision)
             return
+        self._remove_beside(entry.name)
         known = self._catalog.find(entry.name) if entry.kind != "index" else None
         if entry.kind == "index":
             self._catalog.remove_index(entry.name)
@@ -301,10 +306,14 @@ class _Walk:
         outside = self.of.facts.is_outside(entry)
         others = [m.statement for m in self.matches if m.entry is not entry]
         others += [grouped(parse(e.text).require())[0] for e in self.left.values()]
-        beside = stays_meanwhile(entry, checked, others, self._touched)
+        beside = stays_meanwhile(entry, checked, others, self._touched, live=self.shadow)
+        if self.shadow and isinstance(difference, Rebuilt) and not is_empty(checked):
+            self.decisions[-1] = kept_beside(decision, possible=beside)
         if isinstance(difference, Rebuilt) and not is_empty(checked) and not beside:
             (self._restarted if entry.kind == "stream" else self._emptied).add(entry.name.lower())
-        edit = edit_of(s, entry, checked, difference, same=same, outside=outside, beside=beside)
+        edit = edit_of(
+            s, entry, checked, difference, same=same, outside=outside, beside=beside, shadow=self.shadow
+        )
         self.edits += [] if edit is None else [edit]
 
     def _difference(

@@ -31,13 +31,23 @@ def goes_on(name: str, before: Checked | None, after: CheckedInsert, restarted: 
 
 
 def stays_meanwhile(
-    entry: SavedRelation, after: Checked, others: Sequence[st.Statement], touched: AbstractSet[str]
+    entry: SavedRelation,
+    after: Checked,
+    others: Sequence[st.Statement],
+    touched: AbstractSet[str],
+    *,
+    live: bool,
 ) -> bool:
     """Returns whether the old statement of a table can go on while the new one is built: what it reads is not among
-    what is ``touched``, nothing needs other columns of it, and both do not write errors into one table.
+    what is ``touched``, nothing needs other columns of it, and both do not write errors into one table. ``live`` says
+    that a view over tables can, too.
     """
     old = grouped(parse(entry.text).require())[0]
-    if not isinstance(after, CheckedTableAs) or not after.running or names_used(old) & touched:
+    if (
+        not isinstance(after, CheckedTableAs)
+        or not (after.running or (live and after.relation.live))
+        or names_used(old) & touched
+    ):
         return False
     if getattr(old, "errors_into", None) or getattr(after.statement, "errors_into", None):
         return False

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millpond import faults
+from millpond.app.beside import Beside
 from millpond.app.drop import Removals, run_again
 from millpond.app.handlers import Handlers, handle
 from millpond.app.indexes import Indexes
@@ -23,21 +24,23 @@ from millpond.app.replace import Replacements
 from millpond.app.saved import SavedStatements
 from millpond.app.script import Checks
 from millpond.app.secrets import Secrets
+from millpond.app.shadow import BUILDING
 from millpond.app.spark import Spark
 from millpond.app.sql_file import read_sql_file
 from millpond.app.text_run import TextRun
 from millpond.app.upgrade_decisions import Decision, as_table, raise_refused
-from millpond.app.upgrade_edits import Edit
+from millpond.app.upgrade_edits import Edit, Upgrade
 from millpond.app.upgrade_facts import Facts
-from millpond.app.upgrade_plan import Upgrade, UpgradePlanner
+from millpond.app.upgrade_plan import UpgradePlanner
 from millpond.errors import CheckFailed, Error
+from millpond.journal.catalog import Entry
 from millpond.journal.revision import Revision
 from millpond.plan.connectors import Connectors
 from millpond.query.evaluate import Evaluator
 from millpond.query.result import Result
 from millpond.sql.checked_commands import CheckedUpgrade
 from millpond.sql.errortables import error_table
-from millpond.sql.reserved_names import is_part
+from millpond.sql.reserved_names import difference_of, is_part, shadow_of
 from millpond.store.catalog import Saved, SavedIndex, SavedQuery, SavedRelation
 from millpond.store.done_marks import with_notes
 from millpond.store.store import Store
@@ -62,17 +65,18 @@ class Upgrades:
 
     @property
     def handlers(self) -> Handlers:
-        return dict((handle(CheckedUpgrade, self.explain),))
+        return {**dict((handle(CheckedUpgrade, self.explain),)), **self.rebuilds.beside.handlers}
 
     def explain(self, checked: CheckedUpgrade, undo: Undo) -> Result:
         """Returns what an upgrade to another file would do."""
         return Result(as_table(self.decisions(read_sql_file(Path(checked.statement.path)))))
 
-    def prepare(self, text: str, agree: Agree) -> bool:
+    def prepare(self, text: str, agree: Agree, *, shadow: bool = False) -> bool:
         """Changes the state directory, of which nothing runs yet, as a text says; returns whether it did, or a start
         before has and could not finish. Raises an error, and changes nothing, if that is not possible or not agreed to.
+        With ``shadow`` what is rebuilt stays beside the old tables.
         """
-        upgrade = self.planner.plan(text, self.text, fully=False)
+        upgrade = self.planner.plan(text, self.text, fully=False, shadow=shadow)
         raise_refused(upgrade.decisions)
         if any(d.asks or d.action not in ("kept", "new") for d in upgrade.decisions):
             agree([_masked(d, self.secrets) for d in upgrade.decisions])
@@ -104,9 +108,15 @@ class Upgrades:
 
         def revision(number: int) -> Revision:
             put = [_numbered(edit, number).entry() for edit in upgrade.edits]
-            return Revision(put, tables=tables, streams=streams, positions=positions, undone=undone)
+            put += [Entry(shadow_of(n), BUILDING, "") for n in upgrade.beside]  # the next start removes them
+            drop = [(e.kind, e.name) for n in upgrade.beside for e in self._beside(n)]
+            return Revision(put, drop, tables=tables, streams=streams, positions=positions, undone=undone)
 
         journal.alter(revision, prepared)
+
+    def _beside(self, table: str) -> list[Saved]:
+        names = (f"table:{shadow_of(table)}", f"view:{difference_of(table)}")
+        return [entry for name in names if (entry := self.planner.saved.get(name)) is not None]
 
     def _is_position_of(self, position: str, entry: SavedRelation) -> bool:
         """Returns whether a position is one of a statement, or of its part for one of several streams."""
@@ -173,7 +183,7 @@ def make_upgrades(
     store = removals.store
     facts = Facts(store, connectors, home)
     planner = UpgradePlanner(removals.catalog, saved, checks, facts, spark.with_types, evaluator)
-    rebuilds = Rebuilds(lock, checks, replacements)
+    rebuilds = Rebuilds(lock, Beside(text, checks, replacements), replacements)
     return Upgrades(planner, store, text, removals, indexes, secrets, rebuilds)
 
 

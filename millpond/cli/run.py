@@ -95,6 +95,12 @@ def run(
             "--yes", help="Do not ask if the file has changed and something is dropped, rebuilt or run again."
         ),
     ] = False,
+    shadow: Annotated[
+        bool,
+        typer.Option(
+            "--shadow", help="If the file has changed, build tables beside the old ones, and keep both."
+        ),
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show stack traces.")] = False,
 ) -> None:
     """Runs the app of a SQL file and answers `millpond query` meanwhile."""
@@ -106,7 +112,17 @@ def run(
         server = Server.of(http, http_allow, http_origin)
         report.mask = Script.of(read_sql(file)).mask
         Run(
-            file, state, master, store, engine, compact_after, Printer(format), report, server, yes=yes
+            file,
+            state,
+            master,
+            store,
+            engine,
+            compact_after,
+            Printer(format),
+            report,
+            server,
+            yes=yes,
+            shadow=shadow,
         ).until_done(once=once)
 
 
@@ -149,7 +165,9 @@ class Run:
         server: Server | None = None,
         *,
         yes: bool = False,
+        shadow: bool = False,
     ):
+        self._shadow = shadow
         self._server = server
         self._agree = Agreeing(report, yes=yes)
         self._file = file
@@ -232,6 +250,7 @@ class Run:
                     _on_progress=loading.report,
                     _on_status=loading.status,
                     _on_upgrade=self._agree,
+                    shadow=self._shadow,
                     _on_emit=self._printer.live,
                     _on_answer=lambda text, result: self._answers.append((text, result)),
                     _defer=True,

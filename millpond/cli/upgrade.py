@@ -21,9 +21,13 @@ Examples:
 
   millpond upgrade app.sql --state ./state --yes
 
+  millpond upgrade app.sql --state ./state --shadow
+
 Statements are compared by what they mean. Each is kept, altered, rebuilt, dropped, new or refused; --dry-run shows
 which, also while the app runs, and changes nothing. What is rebuilt is read again when the app runs. A refused
-statement refuses the file: nothing changes. millpond run does the same before it starts.
+statement refuses the file: nothing changes. millpond run does the same before it starts. With --shadow tables
+that are rebuilt stay beside the old ones as TABLE$next, and TABLE$difference shows the rows that only one of both
+has, until ALTER TABLE … SWAP WITH or DROP TABLE.
 
 Exit code: 0 done or, with --dry-run, possible; 1 refused, not agreed to, or an error; 2 wrong usage.
 """
@@ -38,9 +42,15 @@ def upgrade(
     yes: Annotated[
         bool, typer.Option("--yes", help="Do not ask before something is dropped, rebuilt or run again.")
     ] = False,
+    shadow: Annotated[
+        bool,
+        typer.Option("--shadow", help="Build what is rebuilt beside the old tables, and keep both."),
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show stack traces.")] = False,
 ) -> None:
     """Changes the state of an app as its changed SQL file says, without running it."""
+    if dry_run and shadow:
+        raise typer.BadParameter("it changes nothing: leave out --shadow", param_hint="--dry-run")
     with reporting(str(file), verbose=verbose) as report:
         from millpond.sql.text import Script
 
@@ -53,7 +63,7 @@ def upgrade(
         from millpond.app.app import App
 
         agree = Agreeing(report, yes=yes)
-        with App(file, state=state, _defer=True, _on_upgrade=agree):
+        with App(file, state=state, _defer=True, shadow=shadow, _on_upgrade=agree):
             pass
         report.note("done")
 

@@ -57,6 +57,13 @@ class CheckedAlter(CheckedAbout):
 
 
 @dataclass(frozen=True)
+class CheckedSwap(CheckedAbout):
+    """Represents ALTER TABLE … SWAP WITH."""
+
+    statement: st.AlterTable
+
+
+@dataclass(frozen=True)
 class CheckedDropQuery(Checked):
     statement: st.Drop
 

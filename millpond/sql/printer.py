@@ -44,6 +44,7 @@ from millpond.sql.statements import (
     Show,
     ShowCreate,
     Statement,
+    SwapTable,
     Truncate,
     Update,
     Upsert,
@@ -197,6 +198,8 @@ def _action(action: AlterAction) -> str:
             return f"SET {print_settings(settings).removeprefix('WITH ')}"
         case RenameTable(name):
             return f"RENAME TO {print_name(name)}"
+        case SwapTable(name):
+            return f"SWAP WITH {print_name(name)}"
 
 
 @print_statement.register

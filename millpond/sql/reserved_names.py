@@ -8,18 +8,30 @@ from millpond.errors import InvalidOption, Place
 from millpond.sql.querynames import FILLS
 
 _OWN = re.compile(
-    r".*\$(errors|waiting|state|values\d+|watermark|left|right|marks|files|rows|changes|next|\d+)",
+    r".*\$(errors|waiting|state|values\d+|watermark|left|right|marks|files|rows|changes|next|difference|\d+)",
     re.IGNORECASE | re.DOTALL,
 )
 
 SHADOW = "$next"
 """The end of the name of a table that is built beside another one, which it will replace."""
+DIFFERENCE = "$difference"
+"""The end of the name of the view with the rows that only one of both has."""
 _SHADOW = re.compile(r"\$next(?=$|[$.])", re.IGNORECASE)
 
 
 def shadow_of(name: str) -> str:
     """Returns the name of what is built beside a table, or beside its query."""
     return f"{name}{SHADOW}"
+
+
+def difference_of(name: str) -> str:
+    """Returns the name of the view that compares a table with what is built beside it."""
+    return f"{name}{DIFFERENCE}"
+
+
+def is_shadow(name: str) -> bool:
+    """Returns whether a table is built beside another one."""
+    return name.lower().endswith(SHADOW)
 
 
 def without_shadow(name: str) -> str:

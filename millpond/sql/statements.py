@@ -169,7 +169,16 @@ class SetOptions:
     settings: tuple[Setting, ...]
 
 
-AlterAction = AddColumn | RenameColumn | DropColumn | RetypeColumn | SetDefault | RenameTable | SetOptions
+@dataclass(frozen=True)
+class SwapTable:
+    """Represents SWAP WITH: what was built beside the table takes its place."""
+
+    name: str
+
+
+AlterAction = (
+    AddColumn | RenameColumn | DropColumn | RetypeColumn | SetDefault | RenameTable | SetOptions | SwapTable
+)
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,7 @@ class Saved:
             first_name=data.get("first_name"),
             changed=data.get("changed", False),
             following=tuple(data["following"]) if "following" in data else None,
+            shadowed=data.get("shadowed", False),
             cascaded={name: tuple(found) for name, found in data.get("cascaded", {}).items()},
             **marks,
         )
@@ -146,6 +147,8 @@ class SavedRelation(Saved):
     """Whether the columns are others than those of the text."""
     following: tuple[str, str] | None = None
     """The text and the identity of the statement that it gets when what that fills is built."""
+    shadowed: bool = False
+    """Whether what is built stays beside it until a statement swaps both."""
     cascaded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The identities of the statements that went with each column that ALTER TABLE … CASCADE has dropped."""
 
@@ -161,6 +164,7 @@ class SavedRelation(Saved):
             changed["changed"] = True
         if self.following is not None:
             changed["following"] = list(self.following)
+            changed |= {"shadowed": True} if self.shadowed else {}
         if self.pending_with is not None:
             changed["pending_with"] = self.pending_with.dump()
         if self.cascaded:

@@ -11,11 +11,11 @@ from millpond.errors import NotSupported, SqlError, TypeMismatch, UnknownName, d
 from millpond.sql import statements as st
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked import Checked
-from millpond.sql.checked_commands import CheckedAlter
+from millpond.sql.checked_commands import CheckedAlter, CheckedSwap
 from millpond.sql.checking.cascades import ResolverOf, cascade_views
 from millpond.sql.defaults import declared_columns
 from millpond.sql.printer import print_name
-from millpond.sql.reserved_names import check_free
+from millpond.sql.reserved_names import check_free, shadow_of
 from millpond.sql.resolve.resolver import Resolver
 from millpond.sql.typing.widening import widens
 from millpond.types import Column, Schema, type_name
@@ -28,6 +28,9 @@ def check_alter(catalog: Catalog, s: st.AlterTable, resolver_of: ResolverOf) -> 
         raise catalog.unknown(s.name, "table", s.place)
     if table.kind != "table":
         raise SqlError(f'"{table.name}" is a {table.kind}, not a table', place=s.place)
+    if isinstance(s.action, st.SwapTable):
+        _check_beside(catalog, table, s.action.name, s)
+        return CheckedSwap(s, table)
     if table.live:
         raise not_alterable(table.name, s)
     after = _after(catalog, s, table, resolver_of(catalog))
@@ -121,8 +124,20 @@ def _after(catalog: Catalog, s: st.AlterTable, table: Relation, resolver: Resolv
                     raise SqlError(f'{there.kind} "{there.name}" already exists', place=s.place)
                 check_free(name, "table", s.place)
             return replace(table, name=name)
-        case st.SetOptions():
+        case st.SetOptions() | st.SwapTable():
             return table
+
+
+def _check_beside(catalog: Catalog, table: Relation, name: str, s: st.Statement) -> None:
+    beside = shadow_of(table.name)
+    if name.lower() != beside.lower() or beside not in catalog:
+        raise UnknownName(
+            f'"{name}" was not built beside table "{table.name}"',
+            hint=f"ALTER TABLE {print_name(table.name)} SWAP WITH {print_name(beside)}"
+            if beside in catalog
+            else "millpond run or upgrade with --shadow builds what a changed file rebuilds beside the tables",
+            place=s.place,
+        )
 
 
 def _find(table: Relation, name: str, s: st.Statement) -> Column:

@@ -12,6 +12,7 @@ from millpond.sql.statements import (
     RetypeColumn,
     SetDefault,
     SetOptions,
+    SwapTable,
 )
 
 
@@ -44,4 +45,8 @@ def parse_action(parser: ColumnParser) -> AlterAction:
         return RetypeColumn(column, parser.parse_data_type())
     if parser.match_words("SET"):
         return SetOptions(tuple(parser.wrapped(parser.parse_setting)))
-    parser.fail_expected("ADD COLUMN, RENAME COLUMN, DROP COLUMN, ALTER COLUMN, RENAME TO or SET (…)")
+    if parser.match_words("SWAP", "WITH"):
+        return SwapTable(parser.parse_name("the name of a table"))
+    parser.fail_expected(
+        "ADD COLUMN, RENAME COLUMN, DROP COLUMN, ALTER COLUMN, RENAME TO, SET (…) or SWAP WITH"
+    )
