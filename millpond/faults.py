@@ -63,6 +63,8 @@ POINTS: dict[str, str] = {
     "replace: stopped": "the statements of both tables are stopped, and both are as they were",
     "replace: journalled": "the journal has the new one in the place of the old one, and readers see the old one",
     "replace: shown": "readers see the new one, and statements that wait for it have not gone on",
+    "shadow: begun": "a table is being built beside another one, and a start would remove it",
+    "shadow: kept": "the journal has it as a table that stays, with the view that compares both; readers do not",
     "edit: put": "the cells of a single row are written, and nothing leads to them",
     "table: appended": "rows are appended to a table in memory, and nothing leads to them",
     "table: linked": "rows that are replaced are marked so, and their keys lead to them",

@@ -18,9 +18,9 @@ from tests.test_shadow import FILE, NEW, check_difference, fresh, work
 from tests.test_upgrade import opened, rows_of
 
 BUILDING = (("shadow: begun", 1), ("shadow: kept", 2), ("replace: caught up", 1))
-RUNNING = (("journal: written", 3), ("journal: committed", 4))
+RUNNING = (("journal: written", 3),)
 SWAPPING = (("replace: stopped", 1), ("replace: journalled", 1), ("replace: shown", 1))
-DROPPING = (("drop gathered", 1), ("drop journalled", 1))
+DROPPING = (("drop journalled", 1),)
 SWAPPED = ("replace: journalled", "replace: shown")
 
 
@@ -36,7 +36,8 @@ def test_both_are_as_if_nothing_had_happened(point: tuple[str, int], tmp_path: P
     with running(sys.executable, "-m", __name__, str(state), point[0], str(point[1])) as process:
         _, err = process.communicate(timeout=100)
         assert process.returncode == -9, (point, err)
-    with opened(NEW, state) as app:
+    dropped = NEW.replace(" WHERE x > 0", "")  # what the state has when it is dropped
+    with opened(dropped if point[0] == "drop journalled" else NEW, state) as app:
         app.drain()
         if point in BUILDING:
             work(app, 1)
@@ -63,6 +64,7 @@ def test_both_are_as_if_nothing_had_happened(point: tuple[str, int], tmp_path: P
             return
         if not swapped:
             app.sql("ALTER TABLE t SWAP WITH t$next")
+            app.drain()
         assert {n: rows_of(app, n) for n in ("t", "v", "sums")} == {n: new[n] for n in ("t", "v", "sums")}
 
 
