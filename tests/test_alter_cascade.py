@@ -12,12 +12,14 @@ from millpond import App
 from millpond.errors import ConnectionLost, Error, InUse, NotSupported, SqlSyntaxError
 from millpond.sql.parse import parse
 from millpond.testing.faults import failing
+from tests.contract.places import SERVED, Places
 
 TABLES = """
-    CREATE TABLE t (id INT PRIMARY KEY, a INT, b STRING) WITH (extension = '{extension}');
+    CREATE TABLE t (id INT PRIMARY KEY, a INT, b STRING) WITH ({stored});
     CREATE TABLE s (id INT, x INT);
     CREATE STREAM e (id INT, n INT);
 """
+IN_MEMORY = TABLES.format(stored="'extension' = 'memory'")
 USERS = """
     INSERT INTO t VALUES (1, 10, 'x'), (2, 20, 'y');
     INSERT INTO s VALUES (1, 10), (2, 5);
@@ -35,6 +37,7 @@ USERS = """
     CREATE TABLE joined AS SELECT e.id, t.a FROM e JOIN t ON t.id = e.id;
     CREATE INDEX by_a ON t (a);
 """
+STORED = ["memory", "sqlite", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SERVED)]
 NAMES = ("seen", "total", "every", "big", "bigger", "groups", "joined")
 
 
@@ -54,12 +57,18 @@ def texts(app: App) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("extension", ["memory", "sqlite"])
-def test_what_uses_it_follows(extension: str, tmp_path: Path) -> None:
-    file = TABLES.format(extension=extension)
-    users = USERS if extension == "memory" else USERS.replace("CREATE INDEX by_a ON t (a);", "")
-    file += users
-    with App(file, state=tmp_path / "1", _direct=True) as app, App(file, _direct=True) as fresh:
+def file_of(kind: str, places: Places) -> str:
+    """Returns a file whose table t is stored by a backend; those outside have no index."""
+    place = places.new(kind)
+    stored = {"extension": place.backend, **place.settings}
+    users = USERS if kind == "memory" else USERS.replace("CREATE INDEX by_a ON t (a);", "")
+    return TABLES.format(stored=", ".join(f"'{name}' = '{value}'" for name, value in stored.items())) + users
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_what_uses_it_follows(kind: str, places: Places, tmp_path: Path) -> None:
+    file, other = file_of(kind, places), file_of("memory", places)
+    with App(file, state=tmp_path / "1", _direct=True) as app, App(other, _direct=True) as fresh:
         for each in (app, fresh):
             each.send("e", [{"id": 1, "n": 1}])
             each.drain()
@@ -78,7 +87,7 @@ def test_what_uses_it_follows(extension: str, tmp_path: Path) -> None:
         (tmp_path / "old.sql").write_text(file)
         plan = app.sql(f"EXPLAIN UPGRADE '{tmp_path / 'old.sql'}'").rows()
         assert {p["action"] for p in plan} == {"kept"}
-    with App(file, state=tmp_path / "1", _direct=True) as app, App(file, _direct=True) as fresh:
+    with App(file, state=tmp_path / "1", _direct=True) as app, App(other, _direct=True) as fresh:
         app.send("e", [{"id": 2, "n": 3}])
         for n in ([{"id": 1, "n": 1}], [{"id": 1, "n": 2}, {"id": 2, "n": 2}], [{"id": 2, "n": 3}]):
             fresh.send("e", n)
@@ -88,11 +97,9 @@ def test_what_uses_it_follows(extension: str, tmp_path: Path) -> None:
         assert rows(app, "SELECT b FROM u WHERE amount = 25") == [("y",)]
 
 
-@pytest.mark.parametrize("extension", ["memory", "sqlite"])
-def test_what_uses_a_dropped_column_is_dropped(extension: str, tmp_path: Path) -> None:
-    file = TABLES.format(extension=extension) + (
-        USERS if extension == "memory" else USERS.replace("CREATE INDEX by_a ON t (a);", "")
-    )
+@pytest.mark.parametrize("kind", STORED)
+def test_what_uses_a_dropped_column_is_dropped(kind: str, places: Places, tmp_path: Path) -> None:
+    file = file_of(kind, places)
     file += "CREATE VIEW stays AS SELECT id, b FROM t; CREATE MATERIALIZED VIEW ids AS SELECT id FROM t;"
     with App(file, state=tmp_path, _direct=True) as app:
         app.send("e", [{"id": 1, "n": 1}])
@@ -102,7 +109,7 @@ def test_what_uses_a_dropped_column_is_dropped(extension: str, tmp_path: Path) -
         names = {(d["kind"], d["name"]) for d in dropped if d["kind"] != "query"}
         wanted = {("table", n) for n in ("total", "every", "groups", "joined")}
         wanted |= {("view", "big"), ("view", "bigger")}
-        assert names == wanted | ({("index", "by_a")} if extension == "memory" else set())
+        assert names == wanted | ({("index", "by_a")} if kind == "memory" else set())
         assert sum(d["kind"] == "query" for d in dropped) == 4
     for _ in range(2):
         with App(file, state=tmp_path, _direct=True) as app:
@@ -151,7 +158,7 @@ def test_statements_of_the_file(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_follow_is_named(declared: str, statement: str, message: str) -> None:
-    with App(f"{TABLES.format(extension='memory')} {declared};", _direct=True) as app:
+    with App(f"{IN_MEMORY} {declared};", _direct=True) as app:
         before = app.sql("SHOW CREATE TABLE v").rows()
         with pytest.raises(InUse, match=message) as caught:
             app.sql(f"ALTER TABLE t {statement} CASCADE")
@@ -167,7 +174,7 @@ def test_other_changes_have_no_cascade(action: str) -> None:
 
 
 def test_the_hint_says_cascade() -> None:
-    with App(TABLES.format(extension="memory") + "CREATE VIEW v AS SELECT a FROM t", _direct=True) as app:
+    with App(IN_MEMORY + "CREATE VIEW v AS SELECT a FROM t", _direct=True) as app:
         for action in ("DROP COLUMN a", "RENAME COLUMN a TO c", "RENAME TO u"):
             with pytest.raises(InUse) as caught:
                 app.sql(f"ALTER TABLE t {action}")
@@ -175,7 +182,7 @@ def test_the_hint_says_cascade() -> None:
 
 
 def test_nothing_uses_it() -> None:
-    with App(TABLES.format(extension="memory"), _direct=True) as app:
+    with App(IN_MEMORY, _direct=True) as app:
         assert app.sql("ALTER TABLE t RENAME COLUMN a TO c CASCADE").rows() == []
         assert app.sql("ALTER TABLE t DROP COLUMN c CASCADE").rows() == []
         assert app.sql("ALTER TABLE t DROP COLUMN IF EXISTS c CASCADE").rows() == []

@@ -41,6 +41,7 @@ from millpond.sql.identity import identity
 from millpond.sql.parse import parse
 from millpond.sql.printer import print_name
 from millpond.sql.reserved_names import difference_of
+from millpond.sql.variable_values import has_values
 from millpond.store.catalog import SavedRelation, saved, table_options
 from millpond.store.undo import Undo
 
@@ -128,10 +129,11 @@ class Replacements:
         old = self.users.checked(entry, self.catalog)
         if isinstance(checked, CheckedTable) and isinstance(old, CheckedTable):
             return self._way_of_table(checked, before, entry)
-        if entry.identity == identity(checked.statement):
-            return Way("kept")
-        if isinstance(old, CheckedCreate) and means_the_same(old, checked):
-            return Way("kept")
+        if has_values(checked.statement, entry.seal):
+            if entry.identity == identity(checked.statement):
+                return Way("kept")
+            if isinstance(old, CheckedCreate) and means_the_same(old, checked):
+                return Way("kept")
         if before.kind == "view":
             return self._way_of_view(checked, before)
         if before.kind == "stream":
@@ -286,6 +288,7 @@ class Replacements:
         if made.identity == entry.identity:
             return
         text: dict[str, Any] = {"text": made.text, "identity": made.identity, "replaced": made.replaced}
+        text["seal"] = made.seal
         kept = dataclasses.replace(entry, **text, changed=False)
         with self.store.writing:
             self.store.journal.alter(lambda _: Revision([kept.entry()]))

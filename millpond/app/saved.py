@@ -6,6 +6,7 @@ from millpond.journal.journal import Journal
 from millpond.journal.revision import Revision
 from millpond.sql.identity import identity
 from millpond.sql.statements import Statement
+from millpond.sql.variable_values import seal_of
 from millpond.store.catalog import Saved, SavedQuery, SavedRelation
 
 
@@ -35,6 +36,7 @@ class SavedStatements:
         entry.replaced = ()
         if isinstance(entry, SavedRelation):
             entry.changed = False
+            entry.seal = seal_of(statement)
         journal.put_entry(entry.entry())
 
     def mark_file(self, journal: Journal) -> None:

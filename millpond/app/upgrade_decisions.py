@@ -122,6 +122,12 @@ def decision_of(
             return Decision("refused", kind, name, why, hint, place=place)
 
 
+def revalued(difference: Kept, kind: str) -> Difference:
+    """Returns what becomes of a statement that means the same but for the values of variables in it."""
+    why = "a variable in its query, or in a view that it reads, has another value"
+    return Kept(why) if kind == "view" else Rebuilt(why)
+
+
 def being_built(decision: Decision, *, shadowed: bool) -> Decision:
     """Returns the decision about a table whose new form is being built."""
     if shadowed:

@@ -13,6 +13,7 @@ from millpond.app.upgrade_decisions import Altered, Decision, Difference, Kept, 
 from millpond.sql import statements as st
 from millpond.sql.checked import CheckedCreate, CheckedStream, CheckedTable
 from millpond.sql.identity import identity
+from millpond.sql.variable_values import has_values
 from millpond.store.catalog import Saved, SavedRelation, saved, without_secrets
 
 
@@ -61,7 +62,9 @@ def edit_of(
     made = replace(saved(checked, identity(s)), name=entry.name, of_file=known.of_file)
     match difference:
         case Kept() if not same:
-            return Edit(replace(known, changed=False))
+            return Edit(replace(known, changed=False, seal=made.seal))
+        case Kept() if entry.kind == "view" and not has_values(s, entry.seal):
+            return Edit(replace(entry, seal=made.seal))
         case Altered(_, changes, _) if isinstance(checked, CheckedTable):
             options = without_secrets(checked.table_options)
             if entry.first_name is not None and "table" in entry.options:

@@ -10,6 +10,7 @@ from millpond.sql import statements as st
 from millpond.sql.blocks import grouped
 from millpond.sql.identity import identity
 from millpond.sql.parse import parse
+from millpond.sql.variable_values import has_values
 from millpond.store.catalog import Saved, SavedQuery, SavedRelation
 
 CREATES = (st.CreateStream, st.CreateTable, st.CreateView)
@@ -52,6 +53,14 @@ def match(
         same = entry is not None and (_is_of(statement, entry) or _if_missing(statement))
         found.append(Match(statement, entry, same))
     return found, left
+
+
+def has_others(m: Match) -> bool:
+    """Returns whether a variable in the query of a statement has another value than it had."""
+    entry = m.entry
+    if not isinstance(entry, SavedRelation) or entry.following is not None:
+        return False
+    return not has_values(m.statement, entry.seal)
 
 
 def _is_of(statement: st.Statement, entry: Saved) -> bool:

@@ -1,4 +1,4 @@
-"""Plans the upgrade of a state directory to a changed file: what becomes of each statement, before anything happens."""
+"""Goes through a changed file, and decides what becomes of each statement of the state directory."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from millpond.app.beside_names import without_beside
 from millpond.app.column_defaults import value_of
 from millpond.app.handlers import WithTypes
 from millpond.app.saved import SavedStatements
 from millpond.app.script import Checks, Locate
-from millpond.app.text_run import TextRun
 from millpond.app.upgrade_compare import Context, Stored, compare, follows, same_query
 from millpond.app.upgrade_decisions import (
     Altered,
@@ -24,14 +22,15 @@ from millpond.app.upgrade_decisions import (
     being_built,
     decision_of,
     kept_beside,
+    revalued,
 )
 from millpond.app.upgrade_edits import Edit, Upgrade, edit_of
 from millpond.app.upgrade_facts import Facts, is_empty
-from millpond.app.upgrade_match import CREATES, Match, changed_names, match
+from millpond.app.upgrade_match import CREATES, Match, changed_names, has_others
 from millpond.app.upgrade_new import new_once, refused_name
 from millpond.app.upgrade_queries import goes_on, shown, stays_meanwhile, targets_of_saved
 from millpond.app.upgrade_regroup import regrouped
-from millpond.errors import CheckFailed, Error, StateForeign
+from millpond.errors import CheckFailed, Error
 from millpond.query.evaluate import Evaluator
 from millpond.sql import statements as st
 from millpond.sql.blocks import grouped
@@ -48,8 +47,8 @@ from millpond.types import Column
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class UpgradePlanner:
-    """Plans upgrades."""
+class PlanTools:
+    """Contains what a plan is made with."""
 
     catalog: Catalog
     saved: SavedStatements
@@ -58,36 +57,12 @@ class UpgradePlanner:
     with_types: WithTypes
     evaluator: Evaluator
 
-    def plan(self, text: str, run: TextRun, *, fully: bool, shadow: bool = False) -> Upgrade:
-        """Returns the upgrade to a text; raises the errors of the text. If not ``fully``, nothing is checked if the
-        text has all statements of the state directory. ``shadow`` is as in ``Upgrades.prepare``."""
-        parsed = parse(text)
-        statements = grouped(parsed.require())
-        matches, left = match(statements, without_beside(self.saved))
-        if any(not e.dropping for e in left.values()) and not any(m.entry for m in matches):
-            raise StateForeign(
-                f'the state directory "{self.facts.home}" belongs to another app: none of its statements is in this'
-                " SQL",
-                hint="use another directory, or the SQL that this one was created with",
-            )
-        gone = [e for e in left.values() if e.of_file]
-        changed = [m for m in matches if m.entry is not None and (not m.same or m.entry.dropping)]
-        left_out = run.left_out(statements)
-        ran = run.ran_before(from_start=True)
-        again = [s for s in statements if not ran(s) and targets_of(s) & left_out.keys()]
-        if not gone and not changed and not again and not fully:
-            return Upgrade(())
-        walk = _Walk(
-            self, parsed.script.place, matches, left, run.ran_before(from_start=True), left_out, shadow
-        )
-        return walk.result()
-
 
 @dataclass(eq=False, repr=False)
-class _Walk:
+class Walk:
     """Goes through the statements of a file in order, with the catalog as it is after the upgrade."""
 
-    of: UpgradePlanner
+    of: PlanTools
     locate: Locate
     matches: Sequence[Match]
     left: dict[str, Saved]
@@ -114,6 +89,8 @@ class _Walk:
         """The names of tables that a query fills again."""
         self._remade: set[str] = set()
         """The names of tables whose rows or columns become others without a change that is written."""
+        self._revalued: set[str] = set()
+        """The names of views in which a variable has another value."""
         for m in self.matches:
             if m.entry is not None and not m.same and m.entry.kind != "index":
                 self._remove(m.entry.name)
@@ -257,7 +234,8 @@ class _Walk:
             self.decisions.append(Decision("kept", "query", entry.name, why, place=s.place))
 
     def _create(self, s: st.Statement, entry: Saved, *, same: bool) -> None:
-        if same and not names_used(s) & self._touched:
+        other_values = names_used(s) & self._revalued or has_others(Match(s, entry, same))
+        if same and not other_values and not names_used(s) & self._touched:
             decision = Decision("kept", entry.kind, entry.name, place=s.place)
             if isinstance(entry, SavedRelation) and entry.following is not None:
                 decision = being_built(decision, shadowed=entry.shadowed)
@@ -285,6 +263,9 @@ class _Walk:
         checked = self.of.with_types(checked)
         before = self._checked_before(entry)
         difference = self._difference(s, entry, before, checked)
+        if other_values and isinstance(difference, Kept):
+            difference = revalued(difference, entry.kind)
+            self._revalued |= {entry.name.lower()} if entry.kind == "view" else set()
         facts, rows = self.of.facts, None
         if isinstance(difference, Rebuilt):
             rows, trimmed = facts.input_rows(checked), facts.trimmed(checked)

@@ -31,7 +31,7 @@ from millpond.app.text_run import TextRun
 from millpond.app.upgrade_decisions import Decision, as_table, raise_refused
 from millpond.app.upgrade_edits import Edit, Upgrade
 from millpond.app.upgrade_facts import Facts
-from millpond.app.upgrade_plan import UpgradePlanner
+from millpond.app.upgrade_planner import UpgradePlanner
 from millpond.errors import CheckFailed, Error
 from millpond.journal.catalog import Entry
 from millpond.journal.revision import Revision

@@ -18,6 +18,7 @@ from millpond.sql.checked import Checked, CheckedCreate, CheckedTable, CheckedTa
 from millpond.sql.options import limits_of, retention_of, ttl_of
 from millpond.sql.parse import Parsed
 from millpond.sql.statements import CreateStream, CreateTable, CreateView
+from millpond.sql.variable_values import seal_of
 from millpond.sql.windowing import has_window
 from millpond.tables.registry import find_backend
 from millpond.types import Column, Schema
@@ -93,6 +94,7 @@ class Saved:
             changed=data.get("changed", False),
             following=tuple(data["following"]) if "following" in data else None,
             shadowed=data.get("shadowed", False),
+            seal=data.get("seal"),
             cascaded={name: tuple(found) for name, found in data.get("cascaded", {}).items()},
             **marks,
         )
@@ -149,6 +151,8 @@ class SavedRelation(Saved):
     """The text and the identity of the statement that it gets when what that fills is built."""
     shadowed: bool = False
     """Whether what is built stays beside it until a statement swaps both."""
+    seal: str | None = None
+    """What tells the values of the variables in its query apart from others."""
     cascaded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The identities of the statements that went with each column that ALTER TABLE … CASCADE has dropped."""
 
@@ -165,6 +169,8 @@ class SavedRelation(Saved):
         if self.following is not None:
             changed["following"] = list(self.following)
             changed |= {"shadowed": True} if self.shadowed else {}
+        if self.seal is not None:
+            changed["seal"] = self.seal
         if self.pending_with is not None:
             changed["pending_with"] = self.pending_with.dump()
         if self.cascaded:
@@ -199,6 +205,7 @@ def saved(checked: CheckedCreate, identity: str) -> SavedRelation:
         live=relation.live,
         guessed=relation.guessed,
         widths=widths_of(checked),
+        seal=seal_of(checked.statement),
     )
 
 

@@ -1,0 +1,46 @@
+"""Plans the upgrade of a state directory to a changed file: what becomes of each statement, before anything happens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millpond.app.beside_names import without_beside
+from millpond.app.text_run import TextRun
+from millpond.app.upgrade_edits import Upgrade
+from millpond.app.upgrade_match import has_others, match
+from millpond.app.upgrade_plan import PlanTools, Walk
+from millpond.errors import StateForeign
+from millpond.sql.blocks import grouped
+from millpond.sql.parse import parse
+from millpond.sql.reads import targets_of
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class UpgradePlanner(PlanTools):
+    """Plans upgrades."""
+
+    def plan(self, text: str, run: TextRun, *, fully: bool, shadow: bool = False) -> Upgrade:
+        """Returns the upgrade to a text; raises the errors of the text. If not ``fully``, nothing is checked if the
+        text has all statements of the state directory. ``shadow`` is as in ``Upgrades.prepare``."""
+        parsed = parse(text)
+        statements = grouped(parsed.require())
+        matches, left = match(statements, without_beside(self.saved))
+        if any(not e.dropping for e in left.values()) and not any(m.entry for m in matches):
+            raise StateForeign(
+                f'the state directory "{self.facts.home}" belongs to another app: none of its statements is in this'
+                " SQL",
+                hint="use another directory, or the SQL that this one was created with",
+            )
+        gone = [e for e in left.values() if e.of_file]
+        changed = [
+            m for m in matches if m.entry is not None and (not m.same or m.entry.dropping or has_others(m))
+        ]
+        left_out = run.left_out(statements)
+        ran = run.ran_before(from_start=True)
+        again = [s for s in statements if not ran(s) and targets_of(s) & left_out.keys()]
+        if not gone and not changed and not again and not fully:
+            return Upgrade(())
+        walk = Walk(
+            self, parsed.script.place, matches, left, run.ran_before(from_start=True), left_out, shadow
+        )
+        return walk.result()
