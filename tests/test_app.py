@@ -675,6 +675,7 @@ def test_help_shows_what_is_for_programs() -> None:
         "functions",
         "compact_after",
         "upgrade",
+        "shadow",
     ]
     for name in ("sql", "table", "attach", "send", "drain", "ready", "tables", "serve", "function", "close"):
         assert inspect.getdoc(getattr(App, name)), name

@@ -31,3 +31,18 @@ def test_a_changed_file(cli):
     assert refused.code == 1 and "refused table t: its primary key changes" in refused.out
     rows = cli("query", "SELECT * FROM t WHERE id = 1", "--state", "st", "--format", "json")
     assert rows.out == '{"id":1,"name":"one","tier":"A"}\n'
+
+
+def test_both_forms_of_a_table(cli):
+    cli.file("app.sql", APP)
+    assert cli("run", "app.sql", "--once", "--state", "st").code == 0
+    cli.file("app.sql", APP.replace("COUNT(*) AS n", "SUM(id) AS n"))
+    assert cli("upgrade", "app.sql", "--state", "st", "--dry-run", "--shadow").code == 2
+    noted = cli("upgrade", "app.sql", "--state", "st", "--shadow")
+    assert noted.code == 0 and 'the old one stays, and "names$next" is built beside it' in noted.err
+    assert cli("run", "app.sql", "--once", "--state", "st").code == 0
+    rows = cli("query", "SELECT * FROM names$difference ORDER BY ALL", "--state", "st", "--format", "json")
+    assert rows.out.splitlines() == [
+        '{"only_in":"new","name":"two","n":2}',
+        '{"only_in":"old","name":"two","n":1}',
+    ]
