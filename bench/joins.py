@@ -113,8 +113,6 @@ def run() -> Iterator[Figure]:
                 ours = max(ours_of(app, shape) for _ in SIZES)
                 same = max(by_hand_on_log(spark, app, tables, shape, folder, size) for size in SIZES)
                 yield Figure(shape.id, f"{shape.what}, same source", ours, same, "foreachBatch by hand")
-                process = max(ours_of(app, shape, engine="process") for _ in SIZES)
-                yield Figure(shape.id, f"{shape.what}, by Spark", ours, process, "engine = process (DuckDB)")
                 if shape.id == "F6":
                     native = _on_parquet(spark, trades, tables, shape, folder)
                     peer = "foreachBatch by hand, Spark's Parquet"
@@ -148,11 +146,11 @@ def made_up() -> tuple[pa.Table, dict[str, pa.Table]]:
     }
 
 
-def ours_of(app: App, shape: Shape, rows: int = ROWS, engine: str = "auto") -> float:
+def ours_of(app: App, shape: Shape, rows: int = ROWS) -> float:
     """Rows a second of our query; the stream says how large batches may be."""
     app.sql(f"CREATE TABLE out ({shape.columns})")
     began = time.perf_counter()
-    app.sql(f"INSERT INTO out {shape.query} WITH ('engine' = '{engine}')")
+    app.sql(f"INSERT INTO out {shape.query}")
     app.drain(timeout=600)
     took = time.perf_counter() - began
     assert len(app.table("out")) == rows

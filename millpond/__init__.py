@@ -1,4 +1,4 @@
-"""Runs streaming SQL with live tables, on Spark Structured Streaming."""
+"""Runs streaming SQL with live tables: large batches on Spark, small ones in the process."""
 
 from __future__ import annotations
 

@@ -114,10 +114,13 @@ def run(master: str, state: str, store: str | None, chunks: int, rows: int) -> N
         )
 
 
-def refused(master: str, folder: str) -> None:
-    """Prints why an app cannot run whose store executors do not see, and where a function of one that can is called."""
+def refused(master: str, folder: str, python: str) -> None:
+    """Prints why an app cannot run whose executors have a ``python`` without packages, or do not see its store, and
+    where a function of one that can is called.
+    """
     sql = "CREATE STREAM s (n BIGINT); CREATE TABLE t AS SELECT place(n) AS place FROM s;"
-    for store in (folder, None):
+    for executable, store in ((python, None), (sys.executable, folder), (sys.executable, None)):
+        os.environ["PYSPARK_PYTHON"] = executable
         try:
             with App(sql, master=master, store=store, engine="spark", functions=[place]) as app:
                 app.send("s", [{"n": i} for i in range(3)])
@@ -127,7 +130,7 @@ def refused(master: str, folder: str) -> None:
                     [os.getpid(), [r["place"] for r in app.sql("SELECT DISTINCT place FROM t").rows()]],
                 )
         except Error as error:
-            say("refused", error.message)
+            say("refused", [error.message, error.hint])
 
 
 def loads(master: str, folders: list[str], store: str) -> None:

@@ -176,15 +176,20 @@ def test_files_are_loaded_by_executors_if_they_see_them(cluster: Cluster, tmp_pa
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_store_that_executors_do_not_see_is_told_at_the_start(cluster: Cluster, tmp_path: Path) -> None:
+def test_what_executors_lack_is_told_at_the_start(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "private").mkdir()
-    with driver(cluster, do="refused", folder=str(tmp_path / "private")) as life:
+    python = cluster.shared / "python without packages"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    with driver(cluster, do="refused", folder=str(tmp_path / "private"), python=str(python)) as life:
         said = list(life.words())
         life.check()
-    assert [word for word, _ in said] == ["refused", "places"]
-    where = f'the store "file://{tmp_path}/private/millpond-'
-    assert where in said[0][1] and "cannot be seen by the executor on host" in said[0][1]
-    process, places = said[1][1]
+    assert [word for word, _ in said] == ["refused", "refused", "places"]
+    (packages, how), (unseen, mount) = [what for _, what in said[:2]]
+    assert "lack the Python package pyarrow" in packages and "PYSPARK_PYTHON" in how
+    assert f'the store "file://{tmp_path}/private/millpond-' in unseen
+    assert "cannot be seen by the executor on host" in unseen and "mounted under the same path" in mount
+    process, places = said[2][1]
     for place in places:
         caller, _, package = place.partition(" ")
         assert int(caller) != process and "millpond.zip" in package
@@ -304,3 +309,24 @@ def test_a_cluster_that_is_killed_again_and_again(tmp_path: Path, stored: bool) 
                     life.check()
     assert not kinds
     assert found["results"] == expected(chunks, rows)
+
+
+@pytest.mark.chaos
+@pytest.mark.spark
+def test_executors_that_the_app_starts(tmp_path: Path) -> None:
+    settings = {"do": "run", "master": "local-cluster[2,1,1024]", "chunks": 2, "rows": ROWS, "store": None}
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tests.cluster_app",
+            json.dumps(settings | {"state": str(tmp_path / "state")}),
+        ],
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = dict(json.loads(line) for line in done.stdout.splitlines())
+    assert found["results"] == expected(2, ROWS)
+    assert all(in_process == 0 for _, in_process, _ in found["queries"])

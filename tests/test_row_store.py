@@ -61,7 +61,8 @@ def test_a_store_by_way_of_spark(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_a_store_that_cannot_be_written(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(EngineError, match="cannot be written: Not a directory"):
+    with pytest.raises(EngineError, match="cannot be written: Not a directory") as told:
         open_store(spark.newSession(), f"{tmp_path}/file/store")
+    assert told.value.hint and "a folder that the driver and all workers have" in told.value.hint
     with pytest.raises(EngineError, match=r'the store "s3b://x/y" cannot be written: .*No FileSystem.*s3b'):
         open_store(spark.newSession(), "s3b://x/y")
