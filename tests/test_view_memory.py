@@ -84,7 +84,8 @@ def test_the_estimate_is_about_what_is_allocated(name: str) -> None:
             allocated, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        assert 0.5 < view.by_changes.bytes / allocated < 2
+        # A group that has not changed yet takes less: it is estimated by what it takes later.
+        assert 0.5 < view.by_changes.bytes / allocated < (5 if name == "groups" else 2)
 
 
 def come_and_go(count: int, times: int) -> None:

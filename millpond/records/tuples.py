@@ -28,7 +28,11 @@ def table_of(rows: Sequence[Row], names: Sequence[str], types: Sequence[pa.DataT
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    values: list[Any] = column.to_pylist()
+    values: list[Any]
+    if column.null_count or not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        values = column.to_pylist()
+    else:
+        values = column.to_numpy().tolist()
     if pa.types.is_floating(column.type):
         return [NAN if v is not None and v != v else v for v in values]
     return values

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
 
 from millpond.records.tuples import Row, rows_of, table_of
 
-__all__ = ["Delta", "Row", "net", "rows_of", "table_of"]
+__all__ = ["Delta", "Row", "by_key", "net", "rows_of", "table_of"]
 Delta = list[tuple[Row, int]]
 """Rows with their weights: +1 for one that comes, -1 for one that goes; or how often a row is there."""
+
+
+def by_key(table: pa.Table, width: int) -> Iterator[tuple[Row, Row]]:
+    """Returns the rows of a table in two parts: the first columns, and the others."""
+    names = table.column_names
+    return zip(rows_of(table, names[:width]), rows_of(table, names[width:]), strict=True)
 
 
 def net(delta: Iterable[tuple[Row, int]]) -> Delta:

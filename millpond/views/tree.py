@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pyarrow as pa
+
 from millpond.query.evaluate import Answer, Evaluator
 from millpond.sql.columns_read import columns_read
 from millpond.sql.incremental.evaluated import loads
@@ -36,7 +38,7 @@ from millpond.views.operators.step import Step
 from millpond.views.operators.top import Top
 from millpond.views.operators.union import Union
 from millpond.views.operators.window import Window
-from millpond.views.rows import Delta, Row, rows_of
+from millpond.views.rows import Delta
 
 
 class Tree:
@@ -90,13 +92,12 @@ class Tree:
         """
         self.clear()
 
-        def answer(query: Resolved) -> list[Row]:
+        def answer(query: Resolved) -> pa.Table:
             read = columns_read(query)
             inputs: Mapping[str, Any] = {
                 i.view: now(i.relation.name).scan(read[i.view]) for i in query.inputs
             }
-            found = self._answers[id(query)](inputs).cast(query.schema.arrow())
-            return rows_of(found, found.column_names)
+            return self._answers[id(query)](inputs).cast(query.schema.arrow())
 
         for operator in self._operators.values():
             operator.load(answer)

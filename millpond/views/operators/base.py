@@ -8,12 +8,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import pyarrow as pa
 
 from millpond.sql.incremental.nodes import Node, found_by
+from millpond.sql.resolve import Resolved
 from millpond.store.change_feed import Touched
 from millpond.tables.base import Snapshot
 from millpond.views.expressions import picker
 from millpond.views.rows import Delta, Row, rows_of
 
-Answered = Callable[..., list[Row]]
+Answered = Callable[[Resolved], pa.Table]
 
 
 class Recompute(Exception):

@@ -8,7 +8,7 @@ from millpond.sql.incremental.nodes import DistinctNode
 from millpond.views.expressions import picker
 from millpond.views.operators.base import Answered, Operator, Recompute, Round
 from millpond.views.operators.memory import about, tidy
-from millpond.views.rows import Delta, Row
+from millpond.views.rows import Delta, Row, rows_of
 
 
 class Distinct(Operator):
@@ -31,7 +31,9 @@ class Distinct(Operator):
         self._counts = {}
 
     def load(self, answer: Answered) -> None:
-        self._counts = {row[:-1]: row[-1] for row in answer(self._load)}
+        found = answer(self._load)
+        rows = rows_of(found, found.column_names[:-1])
+        self._counts = dict(zip(rows, found.column(found.num_columns - 1).to_pylist(), strict=True))
 
     def changed(self, round_: Round) -> Delta:
         delta: Delta = []

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection
 from sys import getsizeof
 from typing import Any
 
+import pyarrow as pa
+
 from millpond.query.evaluate import Evaluator
 from millpond.records.retraction import Retraction, Summed, floats_back
 from millpond.records.values import Unfit
@@ -14,14 +16,15 @@ from millpond.sql.incremental.nodes import IN, GroupNode, Kept, column_at
 from millpond.views.expressions import Computed, answer_of, picker
 from millpond.views.operators.base import Answered, Operator, Recompute, Round
 from millpond.views.operators.memory import mean, tidy
-from millpond.views.rows import Delta, Row, net, rows_of, table_of
+from millpond.views.rows import Delta, Row, by_key, net, rows_of, table_of
 
 Load = Callable[[Any, int, Any, Any], None]
 
 
 class Group(Operator):
     """``_groups`` has for each key the number of rows and the states of the aggregates, as a list; the state of a
-    regrouped one is its value. A group that did not change since ``load`` is the tuple that the query returned.
+    regrouped one is its value. A group that did not change since ``load`` is its place in the rows of ``_rest``, which
+    the query returned.
     """
 
     def __init__(self, node: GroupNode, child: Operator, below: Operator | None, evaluator: Evaluator):
@@ -37,7 +40,8 @@ class Group(Operator):
                 self._kept.append((i, aggregate.argument, _retraction_of(aggregate)))
         self._computed = Computed(node.outputs, (*node.key_types, *node.value_types), evaluator)
         self._regroup = None if node.regrouped is None else answer_of(evaluator, node.regrouped.query)
-        self._groups: dict[Row, list[Any] | Row] = {}
+        self._groups: dict[Row, list[Any] | int] = {}
+        self._rest: pa.Table | None = None
         self._loads = self._loaded()
         self._values = 0
         """How many values all groups have."""
@@ -51,25 +55,36 @@ class Group(Operator):
     def bytes(self) -> int:
         """The values are counted apart: some groups may have most of them."""
         kept = {i + 1: kept for i, _, kept in self._kept if kept.keeps_values}
-        groups = ((key, [s for i, s in enumerate(g) if i not in kept]) for key, g in self._groups.items())
-        values = (v for g in self._groups.values() for i, k in kept.items() for v in k.values(g[i]).items())
+        groups = (
+            (key, [s for i, s in enumerate(self._made(g)) if i not in kept])
+            for key, g in self._groups.items()
+        )
+        values = (
+            v
+            for g in self._groups.values()
+            for i, k in kept.items()
+            for v in k.values(self._made(g)[i]).items()
+        )
         slots = getsizeof(self._groups) + round(len(self._groups) * (mean(groups) + 300 * len(kept)))
         return slots + round(self._values * (mean(values) + 50))
 
     def clear(self) -> None:
-        self._groups, self._values = {}, 0
+        self._groups, self._values, self._rest = {}, 0, None
 
     def load(self, answer: Answered) -> None:
         node, width, start = self._group, self._group.keys, self._start
         self._groups, self._values = {} if width else {(): start()}, 0
-        self._groups.update({row[:width]: row[width:] for row in answer(node.load)})
+        found = answer(node.load)
+        names = found.column_names
+        self._rest = found.select(names[width:])
+        self._groups.update(zip(rows_of(found, names[:width]), range(found.num_rows), strict=True))
         for i, aggregate in enumerate(node.aggregates):
             if aggregate is not None and aggregate.values is not None:
                 add = self._retraction(i).add
-                for row in answer(aggregate.values):
-                    group = self._at(row[:width])
+                for key, (value, times) in by_key(answer(aggregate.values), width):
+                    group = self._at(key)
                     assert group is not None
-                    add(group[i + 1], row[width], row[width + 1])
+                    add(group[i + 1], value, times)
         kept = [(i + 1, kept) for i, _, kept in self._kept if kept.keeps_values]
         if kept:
             groups = [group for key in list(self._groups) if (group := self._at(key)) is not None]
@@ -78,15 +93,24 @@ class Group(Operator):
     def _at(self, key: Row) -> list[Any] | None:
         """Returns a group with the states of its aggregates; None if there is none."""
         found = self._groups.get(key)
-        if found is None or isinstance(found, list):
+        if type(found) is int:
+            found = self._groups[key] = self._made(found)
+        return found  # type: ignore[return-value]
+
+    def _made(self, found: list[Any] | int) -> list[Any]:
+        """Returns the states of the aggregates of a group."""
+        if not isinstance(found, int):
             return found
-        group = self._groups[key] = self._start()
-        group[0] = found[0]
+        rest = self._rest
+        assert rest is not None
+        (row,) = rows_of(rest.slice(found, 1), rest.column_names)
+        group = self._start()
+        group[0] = row[0]
         for place, load, count, total, size in self._loads:
             if load is None:
-                group[place] = found[count]
+                group[place] = row[count]
             else:
-                load(group[place], found[count], total and found[total], size and found[size])
+                load(group[place], row[count], total and row[total], size and row[size])
         return group
 
     def _loaded(self) -> list[tuple[int, Load | None, int, int, int]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection
 
 from millpond.sql.incremental.nodes import IndexNode
 from millpond.views.expressions import picker
 from millpond.views.operators.base import Answered, Operator, Recompute, Round
 from millpond.views.operators.memory import about, tidy
-from millpond.views.rows import Delta, Row, net
+from millpond.views.rows import Delta, Row, net, rows_of
 
 Found = dict[Row, dict[Row, int]]
 """By the values of some columns: the rows with them, and how often each is there."""
@@ -37,8 +38,8 @@ class Index(Operator):
         self._rows, self._found, self._changed = {}, {}, []
 
     def load(self, answer: Answered) -> None:
-        self._rows, self._found, self._changed = {}, {}, []
-        _add(self._rows, [(row, 1) for row in answer(self._load)])
+        found = answer(self._load)
+        self._rows, self._found, self._changed = dict(Counter(rows_of(found, found.column_names))), {}, []
 
     def changed(self, round_: Round) -> Delta:
         changed = self._child.changes(round_)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from millpond.sql.incremental.nodes import SetNode
 from millpond.views.operators.base import Answered, Operator, Recompute, Round
 from millpond.views.operators.memory import about, tidy
-from millpond.views.rows import Delta, Row
+from millpond.views.rows import Delta, Row, by_key
 
 
 class SetOperation(Operator):
@@ -33,8 +33,9 @@ class SetOperation(Operator):
     def load(self, answer: Answered) -> None:
         self._counts = {}
         for at, query in enumerate(self._set.loads):
-            for row in answer(query):
-                self._counts.setdefault(row[:-1], [0, 0])[at] = row[-1]
+            found = answer(query)
+            for row, (count,) in by_key(found, found.num_columns - 1):
+                self._counts.setdefault(row, [0, 0])[at] = count
 
     def changed(self, round_: Round) -> Delta:
         before: dict[Row, int] = {}

@@ -11,7 +11,7 @@ from typing import Any
 from millpond.sql.incremental.nodes import SortKey, TopNode
 from millpond.views.operators.base import Answered, Operator, Recompute, Round
 from millpond.views.operators.memory import about
-from millpond.views.rows import Delta, Row, net
+from millpond.views.rows import Delta, Row, net, rows_of
 
 Sorted = tuple[Row, Row]
 """The place of a row in the order, and the row."""
@@ -43,8 +43,9 @@ class Top(Operator):
 
     def load(self, answer: Answered) -> None:
         found = answer(self._top.load)
-        self._rows = sorted(((self._at(row), row) for row in found), key=_place)
-        self._more = len(found) >= self._top.kept
+        rows = rows_of(found, found.column_names)
+        self._rows = sorted(((self._at(row), row) for row in rows), key=_place)
+        self._more = len(rows) >= self._top.kept
 
     def changed(self, round_: Round) -> Delta:
         changed = self._child.changes(round_)
