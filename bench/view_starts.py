@@ -2,8 +2,8 @@
 
 An app with 300,000 rows and a view over them is closed and started again. Measured is the processor time until the
 first SELECT from the view is answered, and until the view has its first change, each less that of an app in which a
-plain table has the same rows. The peer is the processor time of its query. After a kill the query is evaluated again
-and compared.
+plain table has the same rows. The peer is the processor time of its query, asked once in that app, which has just
+started. After a kill the query is evaluated again and compared.
 """
 
 from __future__ import annotations
@@ -69,10 +69,8 @@ def _start(sql: str, folder: str, query: str, killed: bool) -> tuple[float, floa
     changed = time.process_time()
     app.sql(query).to_arrow()
     asked = time.process_time()
-    app.sql(query).to_arrow()
-    again = time.process_time()
     app.close()
-    return answered - began, changed - began, min(asked - changed, again - asked)
+    return answered - began, changed - began, asked - changed
 
 
 def _fill(app: App) -> None:

@@ -131,7 +131,7 @@ class Groups:
             numbers = {}
             groups = np.asarray([numbers.setdefault(k, len(numbers)) for k in keys], dtype=np.int64)[codes]
         counts = np.bincount(groups, minlength=len(numbers)).astype(np.int64)
-        return Groups(numbers, np.argsort(groups, kind="stable"), counts, len(groups))
+        return Groups(numbers, _sorted(groups, len(numbers)), counts, len(groups))
 
     def add(self, keys: list[Key], start: int) -> None:
         """Adds slots before ``covered`` includes them: a reader that sees too many leaves them out."""
@@ -201,3 +201,8 @@ def _encode(rows: pa.Table) -> tuple[Slots, list[Key]]:
         _, joint = np.unique(joint * max(1, len(part.dictionary)) + code, return_inverse=True)
     _, first, joint = np.unique(joint, return_index=True, return_inverse=True)
     return joint, key_list([p.dictionary.take(pa.array(c[first])) for p, c in zip(parts, codes, strict=True)])
+
+
+def _sorted(groups: Slots, count: int) -> Slots:
+    """Returns the places of the numbers of groups, in the order of the numbers. Small numbers need no comparisons."""
+    return np.argsort(groups.astype(np.uint16) if count <= 1 << 16 else groups, kind="stable")
