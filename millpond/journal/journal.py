@@ -67,6 +67,7 @@ class Journal:
         position: Position | None = None,
         sent: Mapping[str, pa.Table] | None = None,
         done: Sequence[str] = (),
+        others: Sequence[Position] = (),
         *,
         sync: bool = True,
         answer: Answer | None = None,
@@ -75,13 +76,15 @@ class Journal:
         """Writes all of it in one transaction and returns the commit's number once it is durable.
 
         Without ``sync`` it returns when the process can end without a loss; the disk follows within a tenth of a
-        second. Returns None if the position was applied before: then nothing is written. The rows ``sent`` to a stream
-        get consecutive sequence numbers. ``done`` are ids of statements that must not run again. An ``answer`` is
-        stored with it. Once it is durable, ``receipt`` has the number, also if the caller is interrupted.
+        second. Returns None if the position was applied before: then nothing is written. ``others`` are positions of
+        further pipelines. The rows ``sent`` to a stream get consecutive sequence numbers. ``done`` are ids of
+        statements that must not run again. An ``answer`` is stored with it. Once it is durable, ``receipt`` has the
+        number, also if the caller is interrupted.
         """
-        if self._writer.applied(position):
+        positions = (*others, *(() if position is None else (position,)))
+        if self._writer.applied(positions):
             return None
-        request = Request({}, {}, position, done, sync, answer, receipt or Receipt())
+        request = Request({}, {}, positions, done, sync, answer, receipt or Receipt())
         try:
             for name, change in (changes or {}).items() if self.durable else ():
                 if len(change):

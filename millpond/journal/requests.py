@@ -46,7 +46,7 @@ class Request:
 
     changes: dict[str, tuple[Rows, bool]]
     sent: dict[str, Rows]
-    position: Position | None
+    positions: Sequence[Position]
     done: Sequence[str]
     sync: bool = True
     """Whether the caller waits until it is on the disk."""
@@ -62,12 +62,12 @@ class Request:
     @property
     def empty(self) -> bool:
         """Returns whether it only needs a number."""
-        return not (self.changes or self.sent or self.position or self.done or self.answer)
+        return not (self.changes or self.sent or self.positions or self.done or self.answer)
 
     @property
     def small(self) -> bool:
         """Returns whether it is nothing but small changes of tables, one blob each."""
-        if self.sent or self.position or self.done or self.answer or not self.changes:
+        if self.sent or self.positions or self.done or self.answer or not self.changes:
             return False
         return all(len(r.blobs) == 1 and r.blobs[0].data is not None for r, _ in self.changes.values())
 

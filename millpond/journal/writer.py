@@ -59,8 +59,8 @@ class Writer(Transactions):
             self.facts.last += 1
             return self.facts.last
 
-    def applied(self, position: Position | None) -> bool:
-        return position is not None and _covered(self.facts, position)
+    def applied(self, positions: Sequence[Position]) -> bool:
+        return _covered(self.facts, positions)
 
     def remove_unused(self, files: Sequence[str]) -> None:
         """Removes those of the files that the journal does not name."""
@@ -80,8 +80,7 @@ class Writer(Transactions):
             for request in group:
                 _number(request, self.facts)
                 if request.number is not None:
-                    if request.position:
-                        self.facts.positions[request.position.pipeline] = request.position
+                    self.facts.positions.update({p.pipeline: p for p in request.positions})
                     self.facts.done.update(request.done)
                 request.end()
             return
@@ -164,8 +163,8 @@ class Writer(Transactions):
             first = after.ends.get(name, 0)
             after.set_end(connection, name, write_segments(connection, name, first, sent_at, rows, schema))
             after.inline[name] = after.inline.get(name, 0) + sum(len(b.data or b"") for b in rows.blobs)
-        if request.position:
-            after.set_position(connection, request.position)
+        for position in request.positions:
+            after.set_position(connection, position)
         for statement in request.done:
             after.set_done(connection, statement)
         if request.answer is not None:
@@ -214,14 +213,14 @@ class Writer(Transactions):
             self.facts.inline[stream] = 0
 
 
-def _covered(known: Facts, position: Position) -> bool:
-    newest = known.positions.get(position.pipeline)
-    return newest is not None and newest.covers(position)
+def _covered(known: Facts, positions: Sequence[Position]) -> bool:
+    found = ((known.positions.get(p.pipeline), p) for p in positions)
+    return any(newest is not None and newest.covers(position) for newest, position in found)
 
 
 def _number(request: Request, after: Facts) -> None:
-    """Gives the request the next number, or none if its position was applied before."""
-    if request.position is None or not _covered(after, request.position):
+    """Gives the request the next number, or none if one of its positions was applied before."""
+    if not _covered(after, request.positions):
         after.last += 1
         request.number = after.last
     else:

@@ -16,10 +16,12 @@ from millpond import faults
 from millpond.changes import ROW, Changes, Offset, Position
 from millpond.clock import Clock
 from millpond.connectors.cdc.capturing import Capturing
-from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, KEPT, MOVED, OP, PUT
+from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, KEPT, MOVED, OP, PUT, Place
+from millpond.connectors.cdc.places import LogPlaces
 from millpond.connectors.source import Source, find_source
 from millpond.errors import CaptureLost, CaptureRefused, Error
-from millpond.loading.bulk_load import LoadedTable, TakeIn, fingerprint, last_of_each
+from millpond.loading.bulk_load import LoadedTable, Reached, TakeIn, fingerprint, last_of_each
+from millpond.loading.capture_groups import CaptureGroup, CaptureGroups, Part
 from millpond.loading.chunks import Splits
 from millpond.loading.followers import Mask
 from millpond.loading.inputs import Inputs
@@ -58,6 +60,7 @@ class CapturedTable(LoadedTable):
         large: LargeReads,
         identity: str,
         mask: Mask,
+        groups: CaptureGroups,
         *,
         kept: bool,
     ):
@@ -70,6 +73,8 @@ class CapturedTable(LoadedTable):
         """The source that statements are checked with."""
         self._source = shared.claimed(f"{identity}/{plan.name}")
         self._kept = kept
+        self._groups = groups
+        self._group: CaptureGroup | None = None
         self.refused: Error | None = None
         """Why the changes are not followed."""
 
@@ -101,31 +106,60 @@ class CapturedTable(LoadedTable):
                 does = "is polled" if polled else "was read once" if loads else "has no rows yet"
                 log.warning('table "%s" %s: %s', name, does, self._mask(f"{error.message}{hint}"))
             self.refused = error
+            self._leave()
             self._source.fall_back(error)
             return super().advance() if polled or self._source.loads_first else 0
         self.refused = None
         return rows
 
     def _follow(self) -> int:
-        reached, view, source = self._reached(), self._view, self._source
-        at = reached.at[view] if reached.at is not None else None
-        if at is None or "log" not in at:
-            end = {view: source.begin_capture()}
-            try:
-                faults.reach("capture: begun")
-                reload = reached.at is not None or reached.to is not None or not reached.known
-                if reload and not self._source.loads_first:
-                    nothing = Changes(self.plan.query.schema.arrow().empty_table())
-                    self._commit(nothing, Position(self.plan.name, fingerprint(end), 0, {"at": end}))
-                    return 0
-                return self._compare(end, damaged=False) if reload else self._append(None, end)
-            finally:
-                source.begun()
+        reached, source = self._reached(), self._source
         rows = 0
-        while not source.reached(at, end_ := source.latest(at)):
-            rows += self._apply({view: at}, {view: end_})
-            at = end_
+        if reached.at is None or "log" not in reached.at[self._view]:
+            rows = self._begin(reached)
+        if (places := source.places) is not None:
+            self._group = self._group or self._groups.of(places.line, self.plan.target.name)
+            return rows + self._group.advance(self)
+        while not source.reached(at := self._at, end := source.latest(at)):
+            part = self._read(at, end)
+            self._commit(part.changes, part.position)
+            rows += len(part.changes)
         return rows
+
+    def _begin(self, reached: Reached) -> int:
+        """Loads the rows before a place in the log."""
+        end = {self._view: self._source.begin_capture()}
+        try:
+            faults.reach("capture: begun")
+            reload = reached.at is not None or reached.to is not None or not reached.known
+            if reload and not self._source.loads_first:
+                nothing = Changes(self.plan.query.schema.arrow().empty_table())
+                self._commit(nothing, Position(self.plan.name, fingerprint(end), 0, {"at": end}))
+                return 0
+            return self._compare(end, damaged=False) if reload else self._append(None, end)
+        finally:
+            self._source.begun()
+
+    @property
+    def _at(self) -> Offset:
+        reached = self._reached().at
+        assert reached is not None
+        at: Offset = reached[self._view]
+        return at
+
+    def horizon(self) -> Place:
+        return self._places.horizon(self._at)
+
+    @property
+    def _places(self) -> LogPlaces:
+        places = self._source.places
+        assert places is not None
+        return places
+
+    def part(self, place: Place) -> Part | None:
+        at = self._at
+        end = self._places.until(at, place)
+        return None if self._source.reached(at, end) else self._read(at, end)
 
     def _take_in_columns(self, splits: Splits) -> None:
         before = self._source.schema().names
@@ -134,17 +168,14 @@ class CapturedTable(LoadedTable):
             self._shared.take_columns(self._source.schema())
             super()._take_in_columns(splits)
 
-    def _apply(self, at: Offset, end: Offset) -> int:
-        """Commits what the log has between two places."""
-        splits = self._splits(at, end)
+    def _read(self, at: Offset, end: Offset) -> Part:
+        """Reads what the log has between two places."""
+        splits = self._splits({self._view: at}, {self._view: end})
         self._take_in_columns(splits)
         found = [batch for split in splits[self._view] for batch in self._source.read(split)]
-        position = Position(self.plan.name, fingerprint(at, end), 0, {"at": end})
-        changes = self._changes(found)
-        faults.reach("capture: read")
-        self._commit(changes, position)
-        faults.reach("capture: applied")
-        return len(changes)
+        between = fingerprint({self._view: at}, {self._view: end})
+        position = Position(self.plan.name, between, 0, {"at": {self._view: end}})
+        return Part(self.plan.target.name, self._changes(found), position)
 
     def _changes(self, batches: Sequence[pa.RecordBatch]) -> Changes:
         target = self._store.backend(self.plan.target.name)
@@ -168,9 +199,14 @@ class CapturedTable(LoadedTable):
         self.close()
 
     def close(self) -> None:
+        self._leave()
         if not self._kept:
             self.release()
         super().close()
+
+    def _leave(self) -> None:
+        if self._group is not None:
+            self._group.leave(self)
 
     def release(self) -> None:
         """Releases what the database stores for the table, which was dropped."""

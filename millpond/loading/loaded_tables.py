@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from millpond.clock import Clock
 from millpond.loading.bulk_load import LoadedTable, TakeIn
+from millpond.loading.capture_groups import CaptureGroups
 from millpond.loading.capture_tables import CapturedTable
 from millpond.loading.followers import Followers, Mask
 from millpond.loading.inputs import Inputs
@@ -44,6 +45,7 @@ class LoadedTables:
         self._large = large
         self._identity = identity
         self._mask = mask
+        self._groups = CaptureGroups(store)
 
     def make(self, plan: LoadPlan, report: Report) -> LoadedTable:
         """Creates what loads the table of a statement."""
@@ -80,6 +82,7 @@ class LoadedTables:
             self._large,
             self._identity,
             self._mask,
+            self._groups,
             kept=kept,
         )
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from millpond import faults
 from millpond.changes import ROW, Changes, Offset, Position
-from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, KEPT, MOVED, OP, log_schema
+from millpond.connectors.cdc.log import ADDED, CHANGES, EMPTIED, ENDED, KEPT, MOVED, OP, log_schema
 from millpond.connectors.cdc.stored import StoredLog, logged_schema
 from millpond.connectors.databases.server_table import ServerTable
 from millpond.errors import CaptureLost, UnknownName
@@ -28,8 +28,6 @@ from millpond.store.store import Store
 from millpond.tables.base import Backend
 
 log = logging.getLogger("millpond")
-CHANGES = 50_000
-"""Approximate number of changes that are told at once: a transaction is never divided."""
 
 
 class StoredChanges:

@@ -217,13 +217,14 @@ class Store:
         changes: Mapping[str, Changes] | None = None,
         position: Position | None = None,
         *,
+        others: Sequence[Position] = (),
         sent: Mapping[str, pa.Table] | None = None,
         done: Sequence[str] = (),
         answer: Answer | None = None,
     ) -> bool:
-        """Applies everything or nothing; returns False if the position was applied before. ``answer`` is stored with
-        sent rows.
-        """
+        """Applies everything or nothing; returns False if the position was applied before. ``others`` are positions
+        of further pipelines. ``answer`` is stored with sent rows."""
+        positions = (*others, *(() if position is None else (position,)))
         given = changes or {}
         tables = {name: self._tables[name.lower()] for name in given}
         database = one_database(tables.values())
@@ -231,7 +232,7 @@ class Store:
             if sent:
                 raise no_common_commit(database, "a stream")
             return self._write_outside(
-                database, lambda _: (unaltered(given, tables, self._tables), None), position, done
+                database, lambda _: (unaltered(given, tables, self._tables), None), positions, done
             )[0]
         changes = {name: change for name, change in given.items() if len(change)}
         if not changes:
@@ -239,11 +240,11 @@ class Store:
             with allowance.shielded():
                 self.visibility.check_running()
                 with steps.step("write the journal") as noted:
-                    applied = self.journal.commit({}, position, sent or {}, done, answer=answer) is not None
+                    number = self.journal.commit({}, None, sent or {}, done, positions, answer=answer)
                     noted.tell(*extent({}, sent))
                 self.visibility.committed()
                 self.visibility.sent(sent or ())
-            return applied
+            return number is not None
         # What would make ``apply`` fail is found before it is in the journal.
         changes = {name: tables[name].check(change) for name, change in changes.items()}
         with self.writing, Together(self.dependents) as together:
@@ -254,7 +255,7 @@ class Store:
                 for name, change in changes.items():
                     self._tables[name.lower()].admit(change)
                 sent = {**(sent or {}), **self.changelogs.sent(changes, self._tables)}
-                interrupt, applied = self._commit(changes, position, sent, done)
+                interrupt, applied = self._commit(changes, positions, sent, done)
                 together.settled = applied
         if not applied:
             return False
@@ -267,18 +268,18 @@ class Store:
     def _commit(
         self,
         changes: Mapping[str, Changes],
-        position: Position | None,
+        positions: Sequence[Position],
         sent: Mapping[str, pa.Table],
         done: Sequence[str],
     ) -> tuple[BaseException | None, bool]:
         """Returns an interrupt that came after it was durable, and whether the position was not applied before."""
         journalled = {n: c for n, c in changes.items() if self.durability(n) != "none"}
         sync = bool(sent) or any(self.durability(n) == "commit" for n in changes)
-        committed = (bool(journalled) and self.journal.durable) or bool(position or sent or done)
+        committed = (bool(journalled) and self.journal.durable) or bool(positions or sent or done)
         receipt = Receipt()
         try:
             with steps.step("write the journal") as noted:
-                self.journal.commit(journalled, position, sent, done, sync=sync, receipt=receipt)
+                self.journal.commit(journalled, None, sent, done, positions, sync=sync, receipt=receipt)
                 noted.tell(*extent(journalled, sent))
             if receipt.number is None:
                 return None, False
@@ -313,7 +314,6 @@ class Store:
         into: Iterable[str],
     ) -> T:
         """Commits the changes that ``find`` computes from the newest rows; no other commit comes in between.
-
         ``into`` are the tables that it may change. ``sent`` makes rows for embedded streams from the result of
         ``find``; they are in the same commit.
         """
@@ -326,7 +326,7 @@ class Store:
                     raise no_common_commit(database, "a stream")
                 return changes, answer
 
-            return self._write_outside(database, alone, position, done)[1]
+            return self._write_outside(database, alone, () if position is None else (position,), done)[1]
         with self.writing:
             changes, answer = find(self.snapshots())
             rows = sent(answer) if sent is not None else {}
@@ -338,11 +338,11 @@ class Store:
         self,
         database: Database,
         find: Callable[[StoreSnapshot], tuple[Mapping[str, Changes], T]],
-        position: Position | None,
+        positions: Sequence[Position],
         done: Sequence[str],
     ) -> tuple[bool, T]:
-        """Commits to a database: rows, position and the record of done statements in one transaction of it."""
-        marks = [*in_database(done), *(() if position is None else (position,))]
+        """Commits to a database: rows, positions and the record of done statements in one transaction of it."""
+        marks = [*in_database(done), *positions]
         marks = [replace(mark, pipeline=self._spelled(mark.pipeline)) for mark in marks]
 
         changed: dict[str, Changes] = {}

@@ -257,9 +257,9 @@ def test_a_writer_that_fails_before_it_writes_does_not_stop_the_others(error: Ba
     lock, written = FailingLock(error), []
     group = GroupCommit(lambda requests: written.extend(requests), lock)
     with pytest.raises(type(error)):
-        group.submit(Request({}, {}, None, ()))
+        group.submit(Request({}, {}, (), ()))
     lock.error = None
-    second = Request({}, {}, None, ())
+    second = Request({}, {}, (), ())
     thread = threading.Thread(target=group.submit, args=(second,), daemon=True)
     thread.start()
     thread.join(20)

@@ -10,6 +10,7 @@ from typing import Self
 
 from millpond.changes import Offset
 from millpond.connectors.abilities import Captures, Drifts, Follows
+from millpond.connectors.cdc.places import LogPlaces
 from millpond.errors import Error
 from millpond.types import Schema
 
@@ -31,6 +32,11 @@ class Capturing(Drifts, Follows, Captures):
     @abstractmethod
     def origin(self) -> dict[str, str | None]:
         """Returns what envelopes contain about their origin."""
+
+    @property
+    def places(self) -> LogPlaces | None:
+        """Returns the places of its log, if that has the changes of other tables too; None if it does not."""
+        return None
 
     @abstractmethod
     def claimed(self, owner: str) -> Self:

@@ -32,6 +32,11 @@ class HostedDatabase(Database):
     def name(self) -> str:
         return self.login.name
 
+    @property
+    def line(self) -> str:
+        """Returns which log has the changes of its tables: by default each database has one."""
+        return self.name
+
     def url(self) -> sa.URL:
         return sa.URL.create(self.drivername)
 

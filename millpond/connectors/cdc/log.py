@@ -33,6 +33,12 @@ indexes in the schema; NULL for none.
 """
 
 
+CHANGES = 50_000
+"""Approximate number of changes that are read at once: a transaction is never divided."""
+Place = tuple[int, ...]
+"""A place in the log of a whole database: the same one for all of its tables, and later ones are greater."""
+
+
 def log_schema(schema: Schema) -> pa.Schema:
     """Returns the columns of the result of ``Log.read``."""
     return schema.arrow().append(pa.field(OP, pa.int8())).append(pa.field(KEPT, pa.list_(pa.int16())))
@@ -68,12 +74,25 @@ class Log(ABC):
         as the database writes it.
         """
 
-    @abstractmethod
     def latest(self, start: Offset, rows: int) -> Offset:
         """Returns the end of what is available after ``start``: whole transactions, at least one and about ``rows``
-        changes of the table; ``start`` itself if there is no change of it, or a later place without one between, so
-        that the database need not retain what is of other tables. Everything up to ``start`` is stored elsewhere by
-        now: the database need not retain it. Raises CaptureLost if what comes after ``start`` is gone.
+        changes of the table, as ``horizon`` and ``until`` have it.
+        """
+        return self.until(start, self.horizon(start, rows))
+
+    @abstractmethod
+    def horizon(self, start: Offset, rows: int) -> Place:
+        """Returns a place up to which all changes of the table after ``start`` are available: whole transactions, at
+        least one and about ``rows`` changes; all there are by now if those are fewer. Everything up to ``start`` is
+        stored elsewhere by now: the database need not retain it. Raises CaptureLost if what comes after ``start`` is
+        gone.
+        """
+
+    @abstractmethod
+    def until(self, start: Offset, place: Place) -> Offset:
+        """Returns the end of the last change of the table after ``start`` that is not after a place, which ``horizon``
+        has reached; ``start`` itself if there is none, or a later place without one between, so that the database need
+        not retain what is of other tables.
         """
 
     @abstractmethod

@@ -10,23 +10,25 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
 from millpond.changelog import envelope
 from millpond.changes import Offset
 from millpond.connectors.cdc.capturing import Capturing
-from millpond.connectors.cdc.log import Log
+from millpond.connectors.cdc.log import CHANGES, Log
+from millpond.connectors.cdc.places import LogPlaces
 from millpond.connectors.databases.source import SqlSource
 from millpond.connectors.source import Source, Split
 from millpond.errors import Error, InvalidOption, SourceChanged
 from millpond.predicates import Need
 from millpond.types import Schema
 
+if TYPE_CHECKING:
+    from millpond.connectors.cdc.database import HostedDatabase
+
 log = logging.getLogger("millpond")
-CHANGES = 50_000
-"""Approximate number of changes that are read at once: a transaction is never divided."""
 AGAIN = 10.0
 """Seconds between two checks whether changes can be followed by now."""
 POLL = 10.0
@@ -112,6 +114,11 @@ class CapturingSource(SqlSource, Capturing):
         rows = self.database.rows
         return {"connector": self.kind, "db": self.place.database, "schema": rows.schema, "table": rows.table}
 
+    @property
+    def places(self) -> LogPlaces:
+        assert self._log is not None
+        return LogPlaces(self._log, self._hosted().line, self._turn)
+
     # whose log it is
 
     def claimed(self, owner: str) -> Self:
@@ -120,19 +127,19 @@ class CapturingSource(SqlSource, Capturing):
         """
         own: Self = type(self)(self.uri, self.values, self.declared)
         own.take_columns(self.schema())
-        own._log = own._log_of(owner, own.schema())
+        own._log = own._hosted().log(owner, own.schema())
         return own
 
     def forget(self, owner: str) -> None:
         """Removes what the database stores for a table that was dropped."""
-        self._log = self._log_of(owner, Schema(()))
+        self._log = self._hosted().log(owner, Schema(()))
         self._again(self._log.drop)
 
-    def _log_of(self, owner: str, schema: Schema) -> Log:
+    def _hosted(self) -> HostedDatabase:
         from millpond.connectors.cdc.database import HostedDatabase
 
         assert isinstance(self.database, HostedDatabase)
-        return self.database.log(owner, schema)
+        return self.database
 
     def begin_capture(self) -> Offset:
         """Returns a place in the log; ``splits(None, place)`` reads the rows before it. Raises CaptureRefused."""

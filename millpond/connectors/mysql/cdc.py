@@ -20,7 +20,7 @@ import pyarrow as pa
 import pymysql
 
 from millpond.changes import Offset
-from millpond.connectors.cdc.log import Log
+from millpond.connectors.cdc.log import Log, Place
 from millpond.connectors.databases.selects import Rows
 from millpond.connectors.mysql import capture_check
 from millpond.connectors.mysql.events import Dump
@@ -249,7 +249,7 @@ class BinLog(Log):
         return _order((self._dump.file, self._dump.position)) >= _order(goal)
 
     @_alone
-    def latest(self, start: Offset, rows: int) -> Offset:
+    def horizon(self, start: Offset, rows: int) -> Place:
         self._from(start)
         goal = self._status()
         count = sum(t.rows for t in self._transactions)
@@ -263,28 +263,37 @@ class BinLog(Log):
                 self._forget(None)
                 raise
             count += sum(t.rows for t in self._transactions[before:])
-        taken, end = 0, None
+        taken = 0
         for transaction in self._transactions:
-            taken, end = taken + transaction.rows, transaction.end
+            taken += transaction.rows
             if taken >= rows:
-                break
-        if end is None:
-            assert self._done is not None
-            moved = self._done[0] != start["file"] or self._done[1] - start["position"] > FAR
-            end = self._done if moved else _place(start)
+                return _order(transaction.end)
+        assert self._done is not None
+        return _order(self._done)
+
+    @_alone
+    def until(self, start: Offset, place: Place) -> Offset:
+        found = self._upto(start, place)
+        end = found[-1].end if found else _place(start)
+        done = self._done
+        if not found and done is not None and _order(done) <= place:
+            moved = done[0] != start["file"] or done[1] - start["position"] > FAR
+            end = done if moved else end
         return {**start, "file": end[0], "position": end[1], "made": self._files[end[0]]}
+
+    def _upto(self, start: Offset, place: Place) -> list[Transaction]:
+        """Returns the transactions after an offset and not after a place."""
+        at = _order(_place(start))
+        kept = self._base is not None and self._done is not None and start["file"] in self._files
+        if not (kept and _order(self._base) <= at and place <= _order(self._done)):  # type: ignore[arg-type]
+            self._from(start)
+            while (_order(self._done) if self._done is not None else at) < place:
+                self._step()
+        return [t for t in self._transactions if at < _order(t.end) <= place]
 
     @_alone
     def _between(self, start: Offset, end: Offset) -> list[Step]:
-        goal, at = _place(end), _place(start)
-        kept = self._base is not None and self._done is not None and start["file"] in self._files
-        if not (kept and _order(self._base) <= _order(at) and _order(goal) <= _order(self._done)):  # type: ignore[arg-type]
-            self._from(start)
-            while _order(self._done or at) < _order(goal):
-                self._step()
-        return [
-            step for t in self._transactions if _order(at) < _order(t.end) <= _order(goal) for step in t.steps
-        ]
+        return [step for t in self._upto(start, _order(_place(end))) for step in t.steps]
 
     # rows
 

@@ -46,6 +46,11 @@ class MysqlDatabase(HostedDatabase):
         self._snapshots: dict[str, SharedSnapshot] = {}
         self._changing = threading.Lock()
 
+    @property
+    def line(self) -> str:
+        """Returns the server: its databases have one log, and a transaction may change several."""
+        return f"mysql://{self.login.host}:{self.login.port}"
+
     # connections
 
     def _connect(self) -> Any:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from millpond.changes import Offset
-from millpond.connectors.cdc.log import Log
+from millpond.connectors.cdc.log import Log, Place
 from millpond.connectors.postgresql.catalog import Table, by_oid, check, check_server, key_of, partitions
 from millpond.connectors.postgresql.login import Connected, Login, explained, lsn_of, lsn_text
 from millpond.connectors.postgresql.pgoutput import Relation, decode
@@ -63,7 +63,6 @@ class PostgresLog(Log):
         self._used = False
         """Whether the slot is known to be for this table."""
         self._looked = 0.0
-        self._warned = 0.0
         self._table: Table | None = None
         self._turn = threading.RLock()
         """Held while the stream is used: others may request its progress while one follows it."""
@@ -239,11 +238,11 @@ class PostgresLog(Log):
 
     # changes
 
-    def latest(self, start: Offset, rows: int) -> Offset:
+    def horizon(self, start: Offset, rows: int) -> Place:
         place = lsn_of(start["lsn"])
         with self._turn:
             if place < self._kept:  # called by one who does not know the current offset yet
-                return {**start, "lsn": lsn_text(self._kept)}
+                return (self._kept,)
             self._kept = place
             self._slot.made = self._slot.made or start.get("ours", False)
             stream, desk = self._streaming(start), self._asking
@@ -252,13 +251,26 @@ class PostgresLog(Log):
                 self._look(start, desk)
             ((now,),) = self._login.ask(desk, "SELECT pg_current_wal_flush_lsn()::text")
             stream.catch_up(lsn_of(now), rows, self._push)
-            end = stream.end_of(rows)
-        if end is None and stream.received - place >= self.idle:
-            end = stream.received
+            return (stream.horizon(rows),)
+
+    def until(self, start: Offset, place: Place) -> Offset:
+        (limit,), first = place, lsn_of(start["lsn"])
+        with self._turn:
+            if first < self._kept:
+                return {**start, "lsn": lsn_text(self._kept)}
+            stream = self._streaming(start)
+            stream.catch_up(limit, 1 << 62, self._push)
+            if stream.received < limit:
+                raise ConnectionLost(
+                    f"the log of {self._login.name} was opened again, and has not come so far yet"
+                )
+            end = stream.last_until(limit)
+        if end is None and limit - first >= self.idle:
+            end = limit
         if end is None:
             return start
         assert self._table is not None
-        parts = partitions(self._login, desk, self._table, start.get("partitions"))
+        parts = partitions(self._login, self._asking, self._table, start.get("partitions"))
         more = {"partitions": parts} if parts is not None else {}
         return {**start, "lsn": lsn_text(end), **more}
 
@@ -356,23 +368,7 @@ class PostgresLog(Log):
                 hint="drop the table and create it again; nothing else may use its slot and publication",
             )
         self._looked = time.monotonic()
-        self._warn(state.lag, state.status, state.left)
-
-    def _warn(self, lag: int | None, status: str | None, left: int | None) -> None:
-        endangered = status == "unreserved" or (left is not None and left < self._warn_at)
-        if (lag is None or lag < self._warn_at) and not endangered:
-            return
-        if time.monotonic() - self._warned < 60 and self._warned:
-            return
-        self._warned = time.monotonic()
-        end = "the slot is given up" if left is not None else "its disk is full"
-        log.warning(
-            'the server keeps %d MB of log for the slot "%s" of %s: read on, or drop the table, before %s',
-            (lag or 0) >> 20,
-            self._slot.name,
-            self._login.name,
-            end,
-        )
+        self._slot.warn(state, self._warn_at)
 
     def lag(self) -> int | None:
         state = self._slot.state(self._asking)

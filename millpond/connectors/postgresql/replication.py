@@ -123,17 +123,22 @@ class Stream:
         with self._news:
             return [t for t in self._waiting if start < t.end <= end]
 
-    def end_of(self, rows: int) -> int | None:
-        """Returns the end of the last of the first transactions that have about so many changes; None if there are
-        none.
+    def horizon(self, rows: int) -> int:
+        """Returns the end of the last of the first transactions that have about so many changes; the place up to which
+        everything was received if all have fewer.
         """
         with self._news:
             changes, end = 0, None
             for transaction in self._waiting:
                 if end is not None and changes + transaction.changes > rows:
-                    break
+                    return end
                 changes, end = changes + transaction.changes, transaction.end
-            return end
+            return max(self.received, end or 0)
+
+    def last_until(self, place: int) -> int | None:
+        """Returns the end of the last transaction that is not after a place; None if there is none."""
+        with self._news:
+            return max((t.end for t in self._waiting if t.end <= place), default=None)
 
     def has_some(self) -> bool:
         return bool(self._waiting)

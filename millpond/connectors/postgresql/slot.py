@@ -5,7 +5,9 @@ retains the log for one reader.
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
+import time
 from dataclasses import dataclass
 
 import psycopg
@@ -16,6 +18,7 @@ from millpond.connectors.postgresql.driver import said
 from millpond.connectors.postgresql.login import Connected, Login, explained, lsn_of
 from millpond.errors import CaptureLost, CaptureRefused, ConnectionLost, Error, InvalidOption, TableMissing
 
+log = logging.getLogger("millpond")
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _OURS = "made by Millpond"
 """The beginning of the comment of a publication that Millpond created; then comes for whom, and whether it was created
@@ -73,6 +76,7 @@ class Slot:
         self.made = own
         """Whether the slot is known to be created by this owner."""
         self._mark = f"{_OURS} for {slot_name(None, owner)}"
+        self._warned = 0.0
         self._login = login
         self._regclass = table
         """The name of the table, quoted, as ``to_regclass`` reads it."""
@@ -254,6 +258,24 @@ class Slot:
                 hint="drop the table and create it again; raise max_slot_wal_keep_size, or keep the reader running",
             )
         return state
+
+    def warn(self, state: SlotState, most: int) -> None:
+        """Warns, once a minute, if the server retains more bytes of log than that for it, or is about to give it up."""
+        lag, left = state.lag, state.left
+        endangered = state.status == "unreserved" or (left is not None and left < most)
+        if (lag is None or lag < most) and not endangered:
+            return
+        if time.monotonic() - self._warned < 60 and self._warned:
+            return
+        self._warned = time.monotonic()
+        end = "the slot is given up" if left is not None else "its disk is full"
+        log.warning(
+            'the server keeps %d MB of log for the slot "%s" of %s: read on, or drop the table, before %s',
+            (lag or 0) >> 20,
+            self.name,
+            self._login.name,
+            end,
+        )
 
 
 def system_of(connection: Connected) -> tuple[str, int]:
