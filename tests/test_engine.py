@@ -133,6 +133,26 @@ def test_explain_names_the_engine(engine: Engine, line: str) -> None:
         assert line in lines
 
 
+@pytest.mark.parametrize(
+    ("window", "line"),
+    [
+        (
+            "",
+            "merge stage: in process, large batches too: the groups of a batch are merged with the stored ones",
+        ),
+        (
+            " WINDOW SESSION(at, 5m)",
+            "merge stage: in process, large batches too: the groups of a batch are merged with the stored ones"
+            " and become sessions",
+        ),
+    ],
+)
+def test_explain_says_who_merges_groups(window: str, line: str) -> None:
+    with App("CREATE STREAM s (k STRING, at TIMESTAMP)", engine="spark") as app:
+        rows = app.sql(f"EXPLAIN CREATE TABLE t AS SELECT k, COUNT(*) AS n FROM s GROUP BY k{window}").rows()
+    assert line in [r["plan"] for r in rows]
+
+
 @pytest.mark.slow
 def test_explain_of_a_topic() -> None:
     """The rule is that of every stream."""

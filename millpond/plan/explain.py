@@ -27,6 +27,7 @@ from millpond.plan.statement_plan import Planned
 from millpond.plan.view_explain import explain_view
 from millpond.predicates import text
 from millpond.sql import statements as st
+from millpond.sql.aggregate import Aggregation
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import (
     Checked,
@@ -153,6 +154,7 @@ def _pipeline(plan: PipelinePlan, ways: Ways, rule: EngineRule) -> Iterator[str]
     if isinstance(plan, FoldPlan):
         yield from _fold(plan.fold, ways, rule)
     if isinstance(plan, GroupsPlan):
+        yield _merged(plan.aggregation, ways)
         yield from explain_state(plan.aggregation)
     waits = explain_misses(plan.miss) if plan.miss is not None else []
     yield from waits
@@ -291,6 +293,15 @@ def _batch(batch: BatchPlan, ways: Ways, rule: EngineRule, by: str | None = None
     else:
         yield f"batch stage: by Spark ({why})"
     yield f"batch sql: {batch.sql}"
+
+
+def _merged(aggregation: Aggregation, ways: Ways) -> str:
+    """Describes who merges the groups of a batch with the stored ones."""
+    found = [ways.way(query) for query in (aggregation.merge, aggregation.final)]
+    by = next((f"by Spark ({why})" for who, why in found if who == "spark"), "in process, large batches too")
+    window = aggregation.window.window if aggregation.window is not None else None
+    sessions = " and become sessions" if window is not None and window.kind == "session" else ""
+    return f"merge stage: {by}: the groups of a batch are merged with the stored ones{sessions}"
 
 
 def _fold(fold: Fold, ways: Ways, rule: EngineRule) -> Iterator[str]:
