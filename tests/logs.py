@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.changes import Offset
+from millpond.connectors.cdc.database import HostedDatabase
 from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, KEPT, MOVED, OP, PUT, Log
 from millpond.connectors.cdc.source import CapturingSource
 from millpond.options import read_options, settings_of
@@ -28,7 +29,8 @@ def values_of(kind: type[CapturingSource], table: str | None, options: Mapping[s
 @contextmanager
 def log_of(read: CapturingSource, owner: str = "a test") -> Iterator[Log]:
     """The log of a table; what it made in the database goes at the end."""
-    log = read._log_of(owner, read.schema())
+    assert isinstance(read.database, HostedDatabase)
+    log = read.database.log(owner, read.schema())
     try:
         yield log
     finally:
