@@ -53,6 +53,21 @@ def test_an_update_that_leaves_the_key_of_a_group_reaches_each_aggregate(aggrega
     )
 
 
+@pytest.mark.parametrize("group", ["", " GROUP BY x % 2"])
+def test_sums_of_different_values_are_kept_where_no_rows_are_found(group: str) -> None:
+    follow(
+        TABLE,
+        f"SELECT SUM(DISTINCT x) AS s, AVG(DISTINCT x) AS m, SUM(DISTINCT CAST(x AS DECIMAL(9, 2))) AS d FROM t{group}",
+        "INSERT INTO t VALUES (1, 'a', 1.0, 7), (2, 'a', 2.0, 7), (3, 'b', 1.0, 9), (4, 'b', 1.0, NULL)",
+        "DELETE FROM t WHERE id = 1",
+        "UPDATE t SET x = 9 WHERE id = 2",
+        "UPDATE t SET x = x + 1",
+        "DELETE FROM t WHERE x IS NOT NULL",
+        "INSERT INTO t VALUES (1, 'a', 1.0, 7)",
+        by_changes=6,
+    )
+
+
 QUERIES = {
     "v": "SELECT DISTINCT x FROM t",
     "w": "SELECT g, MAX(x) AS m FROM t GROUP BY g",

@@ -194,6 +194,32 @@ class _Values:
         return found
 
 
+class _EachOnce(_Values):
+    """Keeps each different value, with how often it occurs; and an aggregate in which it counts once."""
+
+    def __init__(self, once: Retraction):
+        self._once = once
+
+    def start(self) -> Any:
+        return [{}, self._once.start()]
+
+    def add(self, state: Any, value: Any, times: int) -> None:
+        if value is None:
+            return
+        values, once = state
+        before = value in values
+        super().add(values, value, times)
+        if (value in values) is not before:
+            self._once.add(once, value, -1 if before else 1)
+
+    def read(self, state: Any) -> Any:
+        return self._once.read(state[1])
+
+    def values(self, state: Any) -> dict[Any, int]:
+        found: dict[Any, int] = state[0]
+        return found
+
+
 class _Extreme(_Values):
     """Keeps each different value; and the least or greatest, until it is taken back."""
 
@@ -253,18 +279,18 @@ def greatest_back(dtype: pa.DataType | None, *, distinct: bool) -> Retraction | 
 
 
 def sum_back(dtype: pa.DataType | None, *, distinct: bool) -> Retraction | None:
-    if distinct or not _exact(dtype):
+    if not _exact(dtype):
         return None
     check = summed(dtype)
-    return _Sums(lambda count, total: check([total]) if count else None)
+    sums = _Sums(lambda count, total: check([total]) if count else None)
+    return _EachOnce(sums) if distinct else sums
 
 
 def average_back(dtype: pa.DataType | None, *, distinct: bool) -> Retraction | None:
-    if distinct or not _exact(dtype):
+    if not _exact(dtype):
         return None
-    if pa.types.is_decimal(dtype):
-        return _Sums(_decimal_average(dtype))
-    return _Average()
+    mean: Retraction = _Sums(_decimal_average(dtype)) if pa.types.is_decimal(dtype) else _Average()
+    return _EachOnce(mean) if distinct else mean
 
 
 def _exact(dtype: pa.DataType | None) -> bool:

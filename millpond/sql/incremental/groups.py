@@ -52,9 +52,10 @@ def build_group(
     kept = [_kept(select, call_of(c), keys, arguments, inputs) for c in calls]
     again = [c for c, k in zip(calls, kept, strict=True) if k is None]
     if again and not _found_by_keys(frame, keys):
-        # Exact sums of floating point numbers may differ from recomputed ones in the last digit, but need no rows.
+        # Exact sums of floating point numbers may differ from recomputed ones in the last digit, but need no rows; sums
+        # of different values keep these.
         arguments = []
-        kept = [_kept(select, call_of(c), keys, arguments, inputs, floats=True) for c in calls]
+        kept = [_kept(select, call_of(c), keys, arguments, inputs, alone=True) for c in calls]
         again = [c for c, k in zip(calls, kept, strict=True) if k is None]
     regrouped = _regrouped(frame, keys, again, conditions) if again else None
     # A change of what only such an aggregate reads is a change of the group: the old and the new row must differ.
@@ -139,10 +140,10 @@ def _kept(
     arguments: list[exp.Expr],
     inputs: Sequence[Input],
     *,
-    floats: bool = False,
+    alone: bool = False,
 ) -> Kept | None:
-    """Returns how the values of a call are taken back, with ``floats`` also floating point numbers; None if a touched
-    group is computed again.
+    """Returns how the values of a call are taken back; None if a touched group is computed again. ``alone`` says that
+    it cannot be, because its rows are not found: then sums of floating point numbers and of different values are kept.
     """
     row = row_of(call.function)
     if row is None or not row.by_group:
@@ -155,6 +156,8 @@ def _kept(
         if len(given.expressions) != 1:
             return None
         given = given.expressions[0]
+        if row.name in ("sum", "avg") and not alone:
+            return None  # the values need memory, and computing again does not
     if call.function.expressions:
         return None
     argument: exp.Expr | None
@@ -167,7 +170,7 @@ def _kept(
         argument = exp.Case(ifs=[exp.If(this=call.condition.copy(), true=argument.copy())])
     dtype = None if argument is None else type_of(argument)
     floating = dtype is not None and pa.types.is_floating(dtype)
-    if argument is not None and (dtype is None or not is_plain(dtype) or not (is_key(dtype) or floats)):
+    if argument is not None and (dtype is None or not is_plain(dtype) or not (is_key(dtype) or alone)):
         return None
     way = floats_back(row.name, distinct=distinct) if floating else row.retracts(dtype, distinct=distinct)
     if way is None:
