@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 
@@ -68,6 +69,8 @@ def test_it_shows_what_the_api_says(page: Page, works: Serving) -> None:
         expect(page.locator(f'[data-id="{edge["id"]}"]')).to_have_count(1)
     row = page.locator('#queries tr[data-name="table:totals"]')
     numbers = next(q for q in works.client.get("/queries").json()["queries"] if q["name"] == "table:totals")
+    told = f"rows: 0 by Spark, {numbers['process_rows']} in process"
+    expect(row.locator("td", has_text=" of ")).to_have_attribute("title", re.compile(told))
     expect(row.locator("td").nth(2)).to_have_text(str(numbers["rows"]))
     for name in ("rows_per_second", "batch_ms", "lag", "memory", "errors"):
         expect(page.locator(f'.plot[data-name="{name}"] b')).not_to_have_text("–")

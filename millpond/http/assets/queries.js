@@ -19,7 +19,7 @@ export function drawQueries(queries, trouble, again) {
       el("td", { title: q.statement || "" }, q.name), el("td", {}, el("span", { class: `badge ${q.state}` }, q.state)),
       number(q.rows), number(q.rate), number(q.lag), number(q.errors),
       el("td", { class: "number" }, q.last_batch_ms === null || q.last_batch_ms === undefined ? "–" : `${q.last_batch_ms} ms`),
-      el("td", { class: "number", title: "batches that Spark evaluated, of all" },
+      el("td", { class: "number", title: `batches that Spark evaluated, of all; rows: ${short(q.spark_rows)} by Spark, ${short(q.process_rows)} in process` },
         q.spark_batches === null || q.spark_batches === undefined ? "–" : `${short(q.spark_batches)} of ${short(q.batches)}`),
       el("td", {}, ...buttons), el("td", { class: "error" }, q.error || ""));
   }));
