@@ -153,6 +153,12 @@ def test_explain_says_who_merges_groups(window: str, line: str) -> None:
     assert line in [r["plan"] for r in rows]
 
 
+def test_explain_names_the_function_that_only_spark_has() -> None:
+    with App("CREATE STREAM s (x INT)") as app:
+        rows = app.sql("EXPLAIN SELECT CAST(format_number(x, 2) AS STRING) AS n FROM s").rows()
+    assert "batch stage: by Spark (the type of FORMAT_NUMBER is not known)" in [r["plan"] for r in rows]
+
+
 @pytest.mark.slow
 def test_explain_of_a_topic() -> None:
     """The rule is that of every stream."""

@@ -52,8 +52,7 @@ class Expressions:
             return f"{own.key}({', '.join(self.to(a, dtype) for a, dtype in given)})"
         entry = self._entry_of(node)
         if entry is None or (node.args.get("negate") and not isinstance(node, NEGATED)):
-            name = node.this if isinstance(node, exp.Anonymous) else node.key
-            raise Unrenderable(f"{str(name).upper()} has no entry")
+            raise Unrenderable(f"{_name(node)} has no entry")
         found = self._guarded(node, entry(self, node))
         if len(found) > MAX_LENGTH:
             raise Unrenderable("the expression becomes too long")
@@ -70,7 +69,7 @@ class Expressions:
         """Returns the expression's type, which must be known."""
         found = type_of(node)
         if found is None:
-            raise Unrenderable(f"the type of {node.key.upper()} is not known")
+            raise Unrenderable(f"the type of {_name(node)} is not known")
         return found
 
     def to(self, node: exp.Expr, dtype: pa.DataType) -> str:
@@ -99,3 +98,7 @@ def _has_interval(dtype: pa.DataType) -> bool:
     if dtype.num_fields:
         return any(_has_interval(dtype.field(i).type) for i in range(dtype.num_fields))
     return bool(dtype == pa.duration("us"))
+
+
+def _name(node: exp.Expr) -> str:
+    return str(node.this if isinstance(node, exp.Anonymous) else node.key).upper()
