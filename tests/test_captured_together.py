@@ -128,3 +128,20 @@ def test_a_table_that_cannot_go_on_does_not_stop_the_others(accounts: Accounts) 
         while here(app, "one") != accounts.there("one"):
             assert time.monotonic() < until
             time.sleep(0.05)
+
+
+def test_a_full_table_does_not_stop_the_others(accounts: Accounts) -> None:
+    one, two = accounts.tables()
+    full = two.removesuffix(";") + " WITH ('max_memory' = '1MB', 'on.full' = 'error');"
+    with App(one + full) as app:
+        accounts.move(1)
+        check_equal(app, accounts)
+        for first in range(10, 40_010, 10_000):
+            rows = ", ".join(f"({i}, {i})" for i in range(first, first + 10_000))
+            accounts.shop.run(f"INSERT INTO two VALUES {rows}")
+        accounts.shop.run("UPDATE one SET v = 7 WHERE id = 1")
+        until = time.monotonic() + 60
+        while here(app, "one") != accounts.there("one"):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert app.table("two").health_check().status == "stale"

@@ -8,20 +8,24 @@ up by itself, and then joins.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
+from weakref import WeakSet
 
 from millpond import faults
 from millpond.changes import Changes, Position
 from millpond.connectors.cdc.log import Place
-from millpond.errors import ConnectionLost, TimedOut
+from millpond.errors import Closed, Conflict, ConnectionLost, TimedOut
 from millpond.store.store import Store
 from millpond.tables.base import Database
 
 T = TypeVar("T")
 _PATIENCE = 5.0
 """Seconds to wait for a step, when a table leaves."""
+_AWAY = 30.0
+"""Seconds that others wait for a table that has lost its connection, while they have theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,29 +52,51 @@ class CaptureGroup:
 
     def __init__(self, store: Store):
         self._store = store
-        self._turn = threading.RLock()
+        self._turn = threading.Lock()
         """Held for a step."""
+        self._next = threading.Lock()
+        """Held by the thread that gets the next turn, so that one that makes step after step does not keep it."""
         self._members: dict[Member, int] = {}
         """The tables that have caught up, each with the number of changes it got in steps that others began."""
+        self._gone: WeakSet[Member] = WeakSet()
+        """Tables that do not come back."""
+        self._lost: dict[Member, float] = {}
+        """Since when tables have had no connection while others had one."""
         self._reached: Place = ()
 
     def advance(self, member: Member) -> int:
         """Moves all tables that have caught up to the end of the log, and this one, which joins them. Returns how many
         changes it got since the last call.
         """
+        rows = self._catch_up(member)
+        more = True
+        while more:
+            with self._next:
+                self._turn.acquire()
+            try:
+                if member in self._gone:
+                    raise Closed("the table is not followed any more")
+                self._members.setdefault(member, 0)
+                try:
+                    more = self._step(member)
+                finally:
+                    rows += self._members.get(member, 0)
+                    if member in self._members:
+                        self._members[member] = 0
+                    if not self._members:
+                        self._reached = ()
+            finally:
+                self._turn.release()
+        return rows
+
+    def _catch_up(self, member: Member) -> int:
+        """Brings a table that is behind to where the others are, which need not wait for it."""
         rows = 0
         while member not in self._members and (place := member.horizon()) < self._reached:
-            # The others need not wait for it.
-            if (part := member.part(place)) is not None:
-                self._commit([part])
-                rows += len(part.changes)
-        with self._turn:
-            self._members.setdefault(member, 0)
-            while self._step(member):
-                pass
-            rows += self._members.get(member, 0)
-            if member in self._members:
-                self._members[member] = 0
+            if (part := member.part(place)) is None:
+                break  # it can read nothing more by now
+            self._commit([part])
+            rows += len(part.changes)
         return rows
 
     def _step(self, caller: Member) -> bool:
@@ -94,7 +120,7 @@ class CaptureGroup:
         if any(member not in self._members for member in members):
             return True
         if parts:
-            self._commit(list(parts.values()))
+            self._commit_all(parts, caller)
         self._reached = max(self._reached, place)
         for member, part in parts.items():
             if member in self._members:
@@ -106,26 +132,74 @@ class CaptureGroup:
         away none goes on.
         """
         try:
-            return work()
+            found = work()
         except Exception as error:
-            if isinstance(error, ConnectionLost | TimedOut) and member in self._members:
+            if isinstance(error, ConnectionLost | TimedOut) and self._waits_for(member, caller):
                 raise
-            self._members.pop(member, None)
+            self._drop(member)
             if member is caller:
                 raise
             return None  # its own follower finds the error, and reports it
+        self._lost.pop(member, None)
+        return found
+
+    def _waits_for(self, member: Member, caller: Member) -> bool:
+        """Returns whether the others wait for a table that has lost its connection: not for long if they have one."""
+        if member not in self._members:
+            return False
+        if member is caller:
+            return True
+        caller.horizon()  # the database is away for it too: it raises
+        since = self._lost.setdefault(member, time.monotonic())
+        return time.monotonic() - since < _AWAY
+
+    def _drop(self, member: Member) -> None:
+        self._members.pop(member, None)
+        self._lost.pop(member, None)
+
+    def _commit_all(self, parts: dict[Member, Part], caller: Member) -> None:
+        """Commits the parts together. If one of the tables cannot take its own, the others go on without it."""
+        try:
+            self._commit(list(parts.values()))
+            return
+        except (ConnectionLost, TimedOut, Closed):
+            raise
+        except Exception as error:
+            failed = error
+        for member in list(parts) if len(parts) > 1 else ():
+            try:
+                self._commit([part for m, part in parts.items() if m is not member])
+            except Exception:
+                continue
+            del parts[member]
+            self._drop(member)
+            if member is caller:
+                raise failed
+            return
+        if len(parts) == 1:
+            self._drop(next(iter(parts)))
+        raise failed
 
     def _commit(self, parts: list[Part]) -> None:
         faults.reach("capture: read")
         changes = {part.table: part.changes for part in parts}
-        self._store.commit(changes, others=[part.position for part in parts])
+        if not self._store.commit(changes, others=[part.position for part in parts]):
+            raise Conflict("captured tables have moved meanwhile")
         faults.reach("capture: applied")
 
-    def leave(self, member: Member) -> None:
+    def leave(self, member: Member, *, for_good: bool = False) -> None:
         """Ends its part, after the step that is running."""
-        self._members.pop(member, None)
-        if self._turn.acquire(timeout=_PATIENCE):
-            self._turn.release()
+        if for_good:
+            self._gone.add(member)
+        self._drop(member)
+        if self._next.acquire(timeout=_PATIENCE):
+            try:
+                if self._turn.acquire(timeout=_PATIENCE):
+                    if not self._members:
+                        self._reached = ()
+                    self._turn.release()
+            finally:
+                self._next.release()
 
 
 class CaptureGroups:

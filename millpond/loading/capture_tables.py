@@ -19,7 +19,7 @@ from millpond.connectors.cdc.capturing import Capturing
 from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, KEPT, MOVED, OP, PUT, Place
 from millpond.connectors.cdc.places import LogPlaces
 from millpond.connectors.source import Source, find_source
-from millpond.errors import CaptureLost, CaptureRefused, Error
+from millpond.errors import CaptureLost, CaptureRefused, Closed, Error
 from millpond.loading.bulk_load import LoadedTable, Reached, TakeIn, fingerprint, last_of_each
 from millpond.loading.capture_groups import CaptureGroup, CaptureGroups, Part
 from millpond.loading.chunks import Splits
@@ -143,7 +143,8 @@ class CapturedTable(LoadedTable):
     @property
     def _at(self) -> Offset:
         reached = self._reached().at
-        assert reached is not None
+        if reached is None:  # its position is gone: it is dropped
+            raise Closed("the table is not followed any more")
         at: Offset = reached[self._view]
         return at
 
@@ -199,14 +200,14 @@ class CapturedTable(LoadedTable):
         self.close()
 
     def close(self) -> None:
-        self._leave()
+        self._leave(for_good=True)
         if not self._kept:
             self.release()
         super().close()
 
-    def _leave(self) -> None:
+    def _leave(self, *, for_good: bool = False) -> None:
         if self._group is not None:
-            self._group.leave(self)
+            self._group.leave(self, for_good=for_good)
 
     def release(self) -> None:
         """Releases what the database stores for the table, which was dropped."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from millpond import allowance, faults, steps
 from millpond.changes import Changes, Position
 from millpond.clock import Clock
-from millpond.errors import Error, UnknownName
+from millpond.errors import Conflict, Error, UnknownName
 from millpond.journal.blob_rows import Adapt
 from millpond.journal.journal import Journal
 from millpond.journal.requests import Receipt
@@ -352,7 +352,9 @@ class Store:
             changes, answer = find(self.snapshots({database: writing}))
             changing.enter_context(allowance.shielded())
             faults.reach("database: read")
-            if not all([writing.advance(mark) for mark in marks]):
+            if not all(moved := [writing.advance(mark) for mark in marks]):
+                if any(moved[len(marks) - len(positions) :]):  # rolled back: some have moved, others not
+                    raise Conflict("positions of one commit were not committed together")
                 return False, answer
             for name, change in changes.items():
                 backend = self._tables[name.lower()]
