@@ -40,6 +40,6 @@ def result_of(driver: Any) -> Any:
 
 
 def reader_of(driver: Any) -> Callable[[int], bytes]:
-    """Returns what reads bytes of the connection."""
-    read: Callable[[int], bytes] = driver._rfile.read
+    """Returns what reads bytes of the connection: those that are there, at least one and not more than requested."""
+    read: Callable[[int], bytes] = driver._rfile.read1
     return read

@@ -1,13 +1,12 @@
 """Converts rows of a MySQL SELECT, which are sent as text, to Arrow arrays.
 
-PyMySQL would make a tuple of Python values of each row. Here the cells of a row are sliced from its packet, and a whole
-column of them becomes an array at once.
+PyMySQL would make a tuple of Python values of each row. Here the cells of a whole column are found in the packets, and
+become an array at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,13 @@ import pyarrow.compute as pc
 import pymysql
 from pymysql.constants import CR, FIELD_TYPE
 
-from millpond.connectors.mysql.events import lenenc
 from millpond.connectors.mysql.internals import reader_of, result_of
+from millpond.connectors.mysql.packets import Packets
 from millpond.connectors.mysql.types import DURATION
 from millpond.errors import BadData
 from millpond.formats.text import Misfit, convert
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ, Schema, type_name
 
-Cells = list[bytes | None]
 _TIME = r"^(?P<minus>-?)(?P<h>\d+):(?P<m>\d+):(?P<s>\d+)(?:\.(?P<f>\d+))?$"
 _DATE = r"^\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
 
@@ -36,76 +34,20 @@ def streamed(
     """
     connection.query(query, unbuffered=True)
     result = result_of(connection)
-    cut = _cutter(len(schema))
+    packets = Packets(reader_of(connection))
     try:
-        last = None
-        while last is None:
-            columns: list[Cells] = [[] for _ in schema]
-            last = cut(reader_of(connection), size, columns)
-            if columns[0]:
-                yield _batch(schema, result.fields, columns)
+        for block in packets.blocks(size):
+            yield _batch(schema, result.fields, block.columns(len(schema)))
     except OSError as error:
         raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, f"the connection was lost: {error}") from None
     finally:  # PyMySQL would read what is left
         result.unbuffered_active = False
         result.connection = None
-    if last[0] == 0xFF:
-        pymysql.err.raise_mysql_exception(last)
+    if packets.last is not None and packets.last[0] == 0xFF:
+        pymysql.err.raise_mysql_exception(packets.last)
 
 
-Read = Callable[[int], bytes]
-_PART = 0xFFFFFF
-"""The length of a packet that another one continues."""
-
-
-@cache
-def _cutter(count: int) -> Callable[[Read, int, list[Cells]], bytes | None]:
-    """Returns a function that reads the packets of so many rows, and appends the cells of each to the lists of columns:
-    it runs for each row, and is made for a number of columns. It returns the packet after the last row, if it was
-    reached.
-    """
-    lines = ["def cut(read, rows, columns):"]
-    lines += [f"    a{i} = columns[{i}].append" for i in range(count)]
-    lines += [
-        "    for _ in range(rows):",
-        "        b = packet(read)",
-        "        if b[0] > 253 and (b[0] == 255 or len(b) < 9):",
-        "            return b",
-        "        p = 0",
-    ]
-    for i in range(count):
-        lines += [
-            "        n = b[p]",
-            "        if n < 251:",
-            "            q = p + 1 + n",
-            f"            a{i}(b[p+1:q])",
-            "            p = q",
-            "        elif n == 251:",
-            f"            a{i}(None)",
-            "            p += 1",
-            "        else:",
-            "            n, p = lenenc(b, p)",
-            f"            a{i}(b[p:p+n])",
-            "            p += n",
-        ]
-    made: dict[str, Any] = {}
-    exec("\n".join(lines), {"packet": _packet, "lenenc": lenenc}, made)
-    found: Callable[[Read, int, list[Cells]], bytes | None] = made["cut"]
-    return found
-
-
-def _packet(read: Read) -> bytes:
-    head = read(4)
-    if len(head) < 4:
-        raise OSError("the server has closed it")
-    size = head[0] | head[1] << 8 | head[2] << 16
-    data = read(size)
-    if len(data) < size:
-        raise OSError("the server has closed it")
-    return data if size < _PART else data + _packet(read)
-
-
-def _batch(schema: Schema, fields: Sequence[Any], columns: list[Cells]) -> pa.RecordBatch:
+def _batch(schema: Schema, fields: Sequence[Any], columns: list[pa.Array]) -> pa.RecordBatch:
     arrays = [
         _bits(c.type, cells) if field.type_code == FIELD_TYPE.BIT else array_of(c.name, c.type, cells)
         for c, field, cells in zip(schema, fields, columns, strict=True)
@@ -113,10 +55,9 @@ def _batch(schema: Schema, fields: Sequence[Any], columns: list[Cells]) -> pa.Re
     return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow())
 
 
-def array_of(name: str, dtype: pa.DataType | None, cells: Cells) -> pa.Array:
-    """Returns the cells of a column as an array of its type. Raises BadData with the column's name."""
+def array_of(name: str, dtype: pa.DataType | None, raw: pa.Array) -> pa.Array:
+    """Returns the cells of a column, as they are sent, as an array of its type. Raises BadData with its name."""
     assert dtype is not None
-    raw = pa.array(cells, pa.binary())
     if pa.types.is_binary(dtype):
         return raw
     try:
@@ -136,9 +77,9 @@ def array_of(name: str, dtype: pa.DataType | None, cells: Cells) -> pa.Array:
         raise unfit(name, dtype, f"a value: {error}") from None
 
 
-def _bits(dtype: pa.DataType, cells: Cells) -> pa.Array:
-    numbers = pa.array([None if c is None else int.from_bytes(c, "big") for c in cells], pa.uint64())
-    return numbers.cast(dtype)
+def _bits(dtype: pa.DataType, cells: pa.Array) -> pa.Array:
+    numbers = [None if c is None else int.from_bytes(c, "big") for c in cells.to_pylist()]
+    return pa.array(numbers, pa.uint64()).cast(dtype)
 
 
 def unfit(name: str, dtype: pa.DataType, what: str) -> BadData:
