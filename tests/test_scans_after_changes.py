@@ -85,10 +85,12 @@ def test_a_scan_after_a_small_change_copies_no_unchanged_rows() -> None:
 
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("changed", [0, 3, 1_500])
-def test_the_difference_of_many_rows(keyed: bool, changed: int) -> None:
+@pytest.mark.parametrize("kind", [pa.float64(), pa.decimal128(12, 2), pa.bool_(), pa.date32()])
+def test_the_difference_of_many_rows(keyed: bool, changed: int, kind: pa.DataType) -> None:
     random = Random(changed)
+    value = pa.array([1], pa.int32()).cast(kind)[0].as_py()
     old: list[tuple[Any, ...]] = [
-        (n, random.choice(("x", "y", None)), random.choice((0.5, None))) for n in range(3_000)
+        (n, random.choice(("x", "y", None)), random.choice((value, None))) for n in range(3_000)
     ]
     new = list(old)
     random.shuffle(new)
@@ -101,7 +103,7 @@ def test_the_difference_of_many_rows(keyed: bool, changed: int) -> None:
         old, new = [row[1:] for row in old], [row[1:] for row in new]  # most occur often
         new += new[:changed]
     names = ["k", "t", "f"][0 if keyed else 1 :]
-    types = [pa.int64(), pa.string(), pa.float64()][0 if keyed else 1 :]
+    types = [pa.int64(), pa.string(), kind][0 if keyed else 1 :]
 
     def made(given: list[tuple[Any, ...]]) -> pa.Table:
         return pa.table([pa.array(c, t) for c, t in zip(zip(*given, strict=True), types, strict=True)], names)
