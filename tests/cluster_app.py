@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millpond import App, Error
+from millpond.engine import cluster_check
 from millpond.engine.row_store import FolderStore, HadoopStore
 from millpond.engine.session import get_session
 from tests.spark_jobs import Jobs
@@ -118,13 +119,14 @@ def refused(master: str, folder: str, python: str) -> None:
     """Prints why an app cannot run whose executors have a ``python`` without packages, or do not see its store, and
     where a function of one that can is called.
     """
+    cluster_check._PATIENCE = 400.0
     sql = "CREATE STREAM s (n BIGINT); CREATE TABLE t AS SELECT place(n) AS place FROM s;"
     for executable, store in ((python, None), (sys.executable, folder), (sys.executable, None)):
         os.environ["PYSPARK_PYTHON"] = executable
         try:
             with App(sql, master=master, store=store, engine="spark", functions=[place]) as app:
                 app.send("s", [{"n": i} for i in range(3)])
-                app.drain(120)
+                app.drain(300)
                 say(
                     "places",
                     [os.getpid(), [r["place"] for r in app.sql("SELECT DISTINCT place FROM t").rows()]],
