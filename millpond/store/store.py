@@ -125,9 +125,7 @@ class Store:
         return self.durability(name) != "none"
 
     def companion_of(self, name: str) -> tuple[str, Mapping[str, Any]]:
-        """Returns where to store a table that belongs to another one, as extension and options: its database, else the
-        journal.
-        """
+        """Returns extension and options for a table that belongs to another one: its database, else the journal."""
         backend = self.table(name)
         if backend is None or backend.database is None:
             return "memory", {"durability": self.durability(name)}
@@ -382,9 +380,7 @@ class Store:
         return applied, answer
 
     def change(self, table: str, find: Callable[[Snapshot], tuple[Changes | None, int]]) -> int:
-        """Commits the changes that ``find`` computes from the newest rows of one table, as ``write`` does; returns its
-        count.
-        """
+        """Commits what ``find`` computes from the newest rows of one table, as ``write`` does; returns its count."""
 
         def found(snapshots: StoreSnapshot) -> tuple[Mapping[str, Changes], int]:
             changes, count = find(snapshots.snapshot(table))
