@@ -391,6 +391,29 @@ def test_options_change(tmp_path: Path) -> None:
         again.sql("INSERT INTO t VALUES (1, 3, 'y')")
 
 
+@pytest.mark.parametrize("extension", ["memory", "cache"])
+def test_the_memory_of_a_table_changes(extension: str, tmp_path: Path) -> None:
+    more = "" if extension == "cache" else ", 'on.full' = 'error'"
+    file = f"""
+        CREATE TABLE t (id INT PRIMARY KEY, v STRING)
+          WITH ('extension' = '{extension}', 'max_memory' = '100kB' {more});
+        CREATE TABLE u (id INT PRIMARY KEY) WITH ('extension' = '{extension}');
+    """
+    rows = [{"id": i, "v": "x" * 100} for i in range(3_000)]
+    with App(file, state=tmp_path, _direct=True) as app:
+        with pytest.raises(Error, match="created without 'max_memory'"):
+            app.sql("ALTER TABLE u SET ('max_memory' = '1MB')")
+        if extension == "memory":
+            with pytest.raises(Error, match="is full"):
+                app.table("t").bulk_insert(rows)
+        app.sql("ALTER TABLE t SET ('max_memory' = '100MB')")
+        app.table("t").bulk_insert(rows)
+        assert len(app.table("t")) == 3_000
+    with App(file, state=tmp_path, _direct=True) as app:  # it is stored
+        app.table("t").bulk_insert(rows)
+        assert len(app.table("t")) == 3_000
+
+
 def test_the_ttl_changes_and_its_column_stays(tmp_path: Path) -> None:
     sql = "CREATE TABLE t (id INT PRIMARY KEY, at TIMESTAMP) WITH ('ttl' = '1d', 'ttl.column' = 'at');"
     with App(sql + TABLE.replace("TABLE t", "TABLE u"), state=tmp_path, _direct=True) as app:

@@ -378,8 +378,9 @@ class Alters:
         if strict and not table.schema.key:
             raise InvalidOption(f"table \"{table.name}\" has no primary key: 'on.conflict' has no meaning")
         ttl = ttl_of(values)
-        if "ttl" in named and (ttl is None or not known.get("ttl")):
-            raise InvalidOption(f"table \"{table.name}\" was created without 'ttl'")
+        for name in named & {"ttl", "max_memory"}:
+            if not values.get(name) or not known.get(name):
+                raise InvalidOption(f"table \"{table.name}\" was created without '{name}'")
         # Nothing else than this option is compiled into statements that write the table.
         with stopped(writers if strict != table.strict else (), self.runner, self.go_on), self.store.writing:
             self.store.journal.alter(lambda _: Revision([made.entry()], done=done))

@@ -15,6 +15,7 @@ OPTIONS = (
         "max_memory",
         "size",
         "The number of bytes that the rows may use, including 200 for each row in addition to its values.",
+        live=True,
     ),
     Option(
         "ttl",

@@ -30,6 +30,7 @@ LIMIT_OPTIONS = (
         "max_memory",
         "size",
         "The memory that rows, keys and indexes may use. Beyond it the oldest rows and keys spill to disk.",
+        live=True,
     ),
     Option(
         "on.full",
@@ -77,6 +78,11 @@ class Limit:
             parent = Path(given) if given else None if home is None else home / "spill"
             self.shelf = Shelf(parent, str(values.get("compression") or "lz4"))
             self.copies = Copies(self.shelf, self.most // 8)
+
+    def change(self, most: int) -> None:
+        """Gives a table that has a limit another one. The shares of keys and copies stay until the next start."""
+        if self.most is not None:
+            self.most = most
 
     def keys(self, types: Sequence[pa.DataType | None], null_keys: bool) -> Keys:
         """Returns an index of keys of these types that respects the limit."""

@@ -55,6 +55,10 @@ class BoundedRows:
     def schema(self) -> Schema:
         return self.table.schema
 
+    def set_memory(self, most: int | None) -> None:
+        """Gives the rows another limit of bytes; the next write respects it."""
+        self._max_memory = most
+
     def altered(self, change: TableChange) -> BoundedRows:
         """Returns the same rows after a change of the columns; these must not be changed any more."""
         with self.lock:

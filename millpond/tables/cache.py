@@ -106,6 +106,9 @@ class CacheTable(Backend):
         if self.over is not None:
             self.over.rename(name)
 
+    def set_options(self, values: Mapping[str, Any]) -> None:
+        self.rows.set_memory(values.get("max_memory"))
+
     @classmethod
     def place(cls, values: Mapping[str, Any]) -> str | None:
         if not values.get("cache.over"):

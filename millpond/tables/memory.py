@@ -262,6 +262,8 @@ class MemoryTable(Backend):
         ages = self.storage.generation.ages
         if ages is not None and values.get("ttl"):
             ages.ttl = values["ttl"]
+        if values.get("max_memory"):
+            self._limit.change(values["max_memory"])
 
     def _hot_records(self) -> HotRecords:
         return HotRecords(self._most_hot if may_stay(self.schema) and self._limit.most is None else 0)

@@ -1,6 +1,6 @@
 """Makes a state directory for ``tests/test_states.py`` with the Millpond that is installed, and packs it.
 
-    python -m tests.states.make 0.1
+    python -m tests.states.make 0.1-format-3
 
 The app is killed, so that the directory is as a crash leaves it: a write-ahead log, segments in files, a batch that
 was sent and not applied. Beside it go the rows that all tables hold when the app has gone on to the end.
@@ -135,7 +135,8 @@ def main() -> None:
                 name = path.relative_to(state)
                 if path.is_file() and name.parts[0] not in ("scratch", "spark"):
                     packed.add(path, str(name), filter=_plain)
-    (HERE / f"{sys.argv[1]}.json").write_text(json.dumps(expected(), indent=1, ensure_ascii=False) + "\n")
+    rows = HERE / f"{sys.argv[1].partition('-')[0]}.json"
+    rows.write_text(json.dumps(expected(), indent=1, ensure_ascii=False) + "\n")
 
 
 def _plain(info: tarfile.TarInfo) -> tarfile.TarInfo:
