@@ -149,6 +149,7 @@ def test_a_year_by_weeks(tmp_path: Path) -> None:
 
 
 @pytest.mark.chaos
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_year_by_half_days(tmp_path: Path, seed: int) -> None:
     year = run(tmp_path, rows=500, step=timedelta(hours=12), seed=seed, restarts=20)

@@ -395,6 +395,7 @@ def test_edits_beside_a_sink(tmp_path: Path, servers: Servers) -> None:
 
 
 @pytest.mark.chaos
+@pytest.mark.timeout(7200)
 def test_200_random_edits_beside_a_sink(tmp_path: Path, servers: Servers) -> None:
     kafka = servers.kafka
     total = Counter[str]()
@@ -407,6 +408,7 @@ def test_200_random_edits_beside_a_sink(tmp_path: Path, servers: Servers) -> Non
 
 
 @pytest.mark.chaos
+@pytest.mark.timeout(7200)
 def test_200_random_edits(tmp_path: Path) -> None:
     total = sum((run(tmp_path / str(seed), seed, 50, kills=0.4, really=0.3) for seed in range(4)), Counter())
     print(f"200 edits: {dict(total)}")
