@@ -136,6 +136,11 @@ def test_what_is_refused(tmp_path: Path) -> None:
         for statement in ("ALTER TABLE t SWAP WITH t$next", "DROP TABLE t$next"):
             with pytest.raises(InUse, match='used by table "differs"'):
                 app.sql(statement)
+        with pytest.raises(Error, match='has the indexes of "t" when it replaces it'):
+            app.sql("CREATE INDEX i ON t$next (total)")
+        for statement in ("INSERT INTO t$next VALUES (9, 9, 9)", "DELETE FROM t$next"):
+            with pytest.raises(Error, match="query"):
+                app.sql(statement)
         with pytest.raises(Error, match="cannot be the name"):
             app.sql("CREATE VIEW x$difference AS SELECT 1 AS a")
         app.sql("DROP TABLE differs")
@@ -159,3 +164,38 @@ def test_a_column_more_and_less(tmp_path: Path) -> None:
         assert app.sql("SELECT * FROM t$next").rows() == [{"id": 1, "total": 1, "most": 1}]
         app.sql("ALTER TABLE t SWAP WITH t$next")
         assert app.sql("SELECT * FROM t").rows() == [{"id": 1, "total": 1, "most": 1}]
+
+
+@pytest.mark.parametrize("condition", ["x = '${TOWN}'", "x > CAST(${NUMBER} AS STRING)"])
+def test_other_values_of_variables(condition: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old table would have them too: so they cannot be compared, and are noticed while both are there."""
+    old = f"CREATE STREAM s (x STRING); CREATE TABLE t AS SELECT x, COUNT(*) AS n FROM s WHERE {condition} GROUP BY x;"
+    new = old.replace("WHERE", "WHERE x <> 'Kiel' AND x <> '15' AND")
+
+    def values(first: bool) -> None:
+        monkeypatch.setenv("TOWN", "Kiel" if first else "Bonn")
+        monkeypatch.setenv("NUMBER", "1" if first else "2")
+
+    values(True)
+    with opened(old, tmp_path) as app:
+        app.send("s", [{"x": x} for x in ("Kiel", "Bonn", "15", "25")])
+        app.drain()
+        kept = rows_of(app, "t")
+    values(False)
+    with pytest.raises(UpgradeNeeded, match="another value"):
+        App(old, state=tmp_path)
+    with pytest.raises(StateForeign, match="cannot be built beside the old one"):
+        opened(old, tmp_path, shadow=True)
+    values(True)
+    with opened(new, tmp_path, shadow=True) as app:
+        app.drain()
+        assert rows_of(app, "t") == kept != rows_of(app, "t$next")
+    values(False)
+    with pytest.raises(StateForeign, match="cannot be built beside the old one"):
+        opened(new, tmp_path, shadow=True)
+    values(True)
+    with opened(new, tmp_path) as app:
+        app.drain()
+        assert rows_of(app, "t") == kept
+        app.sql("ALTER TABLE t SWAP WITH t$next")
+        assert rows_of(app, "t") != kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 
 from millpond import faults
@@ -17,6 +18,7 @@ from millpond.store.store import Store
 from millpond.store.undo import Undo, safely
 
 KIND = "index"
+log = logging.getLogger("millpond")
 
 
 class Indexes:
@@ -43,7 +45,9 @@ class Indexes:
         """Creates an index that is in a state directory."""
         assert isinstance(statement, st.CreateIndex)
         table = self._catalog.find(statement.table)
-        assert table is not None
+        if table is None:
+            log.warning('index "%s" is left out: there is no table "%s"', statement.name, statement.table)
+            return
         columns = tuple(c.name for name in statement.columns if (c := table.schema.find(name)) is not None)
         self._open(Index(statement.name, table.name, columns))
 

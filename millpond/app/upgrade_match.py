@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from millpond.app.file_drops import passed_over
+from millpond.app.saved import SavedStatements
 from millpond.sql import statements as st
 from millpond.sql.blocks import grouped
 from millpond.sql.identity import identity
 from millpond.sql.parse import parse
+from millpond.sql.reserved_names import shadow_of
 from millpond.sql.variable_values import has_values
 from millpond.store.catalog import Saved, SavedQuery, SavedRelation
 
@@ -55,12 +57,19 @@ def match(
     return found, left
 
 
-def has_others(m: Match) -> bool:
-    """Returns whether a variable in the query of a statement has another value than it had."""
+def has_others(m: Match, saved: SavedStatements) -> bool:
+    """Returns whether a variable in the query of a statement has another value than it had, or one in what is kept
+    beside its table.
+    """
     entry = m.entry
-    if not isinstance(entry, SavedRelation) or entry.following is not None:
+    if not isinstance(entry, SavedRelation):
         return False
-    return not has_values(m.statement, entry.seal)
+    if entry.following is not None and not entry.shadowed:
+        return False
+    if entry.seal is not None and not has_values(grouped(parse(entry.text).require())[0], entry.seal):
+        return True
+    beside = saved.relation(f"table:{shadow_of(entry.name)}") if entry.shadowed else None
+    return beside is not None and m.same and not has_values(m.statement, beside.seal)
 
 
 def _is_of(statement: st.Statement, entry: Saved) -> bool:

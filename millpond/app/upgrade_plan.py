@@ -234,7 +234,7 @@ class Walk:
             self.decisions.append(Decision("kept", "query", entry.name, why, place=s.place))
 
     def _create(self, s: st.Statement, entry: Saved, *, same: bool) -> None:
-        other_values = names_used(s) & self._revalued or has_others(Match(s, entry, same))
+        other_values = names_used(s) & self._revalued or has_others(Match(s, entry, same), self.of.saved)
         if same and not other_values and not names_used(s) & self._touched:
             decision = Decision("kept", entry.kind, entry.name, place=s.place)
             if isinstance(entry, SavedRelation) and entry.following is not None:
@@ -281,13 +281,15 @@ class Walk:
         if not isinstance(difference, Kept) or entry.kind == "view":
             # What reads a view may have to read other rows, also if the view means the same.
             self._touched.add(entry.name.lower())
-        if entry.kind == "table" and not isinstance(difference, Kept):
-            if not isinstance(difference, Altered) or difference.changes:
-                self._remade.add(entry.name.lower())
         outside = self.of.facts.is_outside(entry)
         others = [m.statement for m in self.matches if m.entry is not entry]
         others += [grouped(parse(e.text).require())[0] for e in self.left.values()]
         beside = stays_meanwhile(entry, checked, others, self._touched, live=self.shadow)
+        if self.shadow and other_values:
+            beside = False  # the old statement has the new values, too
+        if entry.kind == "table" and not isinstance(difference, Kept):
+            if not isinstance(difference, Altered) or difference.changes:
+                self._remade.add(entry.name.lower())
         if self.shadow and isinstance(difference, Rebuilt) and not is_empty(checked):
             self.decisions[-1] = kept_beside(decision, possible=beside)
         if isinstance(difference, Rebuilt) and not is_empty(checked) and not beside:

@@ -33,7 +33,9 @@ class UpgradePlanner(PlanTools):
             )
         gone = [e for e in left.values() if e.of_file]
         changed = [
-            m for m in matches if m.entry is not None and (not m.same or m.entry.dropping or has_others(m))
+            m
+            for m in matches
+            if m.entry is not None and (not m.same or m.entry.dropping or has_others(m, self.saved))
         ]
         left_out = run.left_out(statements)
         ran = run.ran_before(from_start=True)

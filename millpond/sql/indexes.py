@@ -8,6 +8,7 @@ from millpond.sql.catalog import Catalog, Index
 from millpond.sql.checked import Checked, CheckedNothing
 from millpond.sql.checked_commands import CheckedDropIndex, CheckedIndex
 from millpond.sql.printer import print_name
+from millpond.sql.reserved_names import is_shadow, without_shadow
 
 
 def check_create_index(catalog: Catalog, s: st.CreateIndex) -> Checked | None:
@@ -22,6 +23,11 @@ def check_create_index(catalog: Catalog, s: st.CreateIndex) -> Checked | None:
     relation = catalog.find(s.table)
     if relation is None or relation.kind != "table":
         raise catalog.unknown(s.table, "table")
+    if is_shadow(relation.name):
+        raise SqlError(
+            f'"{relation.name}" has the indexes of "{without_shadow(relation.name)}" when it replaces it',
+            hint=f"create the index on {print_name(without_shadow(relation.name))}",
+        )
     if relation.is_open:
         return None
     columns: list[str] = []

@@ -1,7 +1,7 @@
 """Recognises other values of the variables ``${…}`` in the query of a statement, without storing them.
 
 The text of a statement is stored as it was written, so a new value would go unnoticed. A seal is stored with it: a slow
-hash, with a salt, of the strings in the query that have variables in them. Options and addresses do not count: a new
+hash, with a salt, of all values in a query with variables. Options and addresses do not count: a new
 password or host does not change what a query means.
 """
 
@@ -11,6 +11,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from datetime import timedelta
 from typing import Any
 
 from sqlglot import exp
@@ -36,17 +37,19 @@ def _seal(statement: Statement, salt: str) -> str | None:
     query = getattr(statement, "query", None)
     if query is None or "${" not in statement.text:
         return None
-    values = "\0".join(_strings(query))
+    values = "\0".join(_values(query))
     found = hashlib.scrypt(values.encode(), salt=salt.encode(), n=_COST, r=8, p=1, dklen=16)
     return f"{salt}:{found.hex()}"
 
 
-def _strings(value: Any) -> Iterator[str]:
+def _values(value: Any) -> Iterator[str]:
     if isinstance(value, exp.Expr):
-        yield from (str(node.this) for node in value.find_all(exp.Literal) if node.is_string)
+        yield from (repr(node.this) for node in value.find_all(exp.Literal, exp.Boolean))
     elif isinstance(value, tuple):
         for item in value:
-            yield from _strings(item)
+            yield from _values(item)
     elif is_dataclass(value) and not isinstance(value, Place):
         for field in fields(value):
-            yield from _strings(getattr(value, field.name))
+            yield from _values(getattr(value, field.name))
+    elif isinstance(value, int | float | timedelta):
+        yield repr(value)

@@ -23,6 +23,7 @@ from millpond.sql.checking.sink_inserts import check_sink_insert
 from millpond.sql.defaults import default_of, is_default, without_last
 from millpond.sql.materialized_view import check_live, follows_its_query
 from millpond.sql.options import SELECT_OPTIONS
+from millpond.sql.reserved_names import is_shadow
 from millpond.sql.resolve import Resolved
 from millpond.sql.timeliterals import HINT, is_impossible
 from millpond.types import Column, Schema, type_name
@@ -50,7 +51,7 @@ class Inserts:
                 )
             )
             return None
-        if target.live:
+        if target.live or is_shadow(target.name):
             self._queries.errors.append(follows_its_query(target.name, s.place))
             return None
         columns = self._target_columns(s, target)

@@ -18,6 +18,7 @@ from millpond.sql.folding import fold_merge, fold_rows, fold_upsert
 from millpond.sql.materialized_view import follows_its_query
 from millpond.sql.mutation import Mutation, Part
 from millpond.sql.options import RUNNING_OPTIONS
+from millpond.sql.reserved_names import is_shadow
 from millpond.sql.resolve import Resolved
 from millpond.sql.statement_text import title
 from millpond.types import Schema
@@ -207,7 +208,7 @@ def _writable(checker: Queries, name: str, s: st.Statement) -> Relation | None:
             SqlError(f'"{target.name}" is a {target.kind}: its rows cannot be changed', place=s.place)
         )
         return None
-    elif target.live:
+    elif target.live or is_shadow(target.name):
         checker.errors.append(follows_its_query(target.name, s.place))
         return None
     elif target.is_open:
