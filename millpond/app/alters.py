@@ -139,8 +139,8 @@ class Alters:
         backend = self.store.backend(before.name)
         if "alter" not in backend.abilities:
             raise NotSupported(
-                f'the columns of table "{before.name}" belong to its database',
-                hint="change them there",
+                f'the columns of table "{before.name}" cannot change: its rows are outside of the app',
+                hint="create another table, and copy the rows: INSERT INTO … SELECT …",
                 place=s.place,
             )
         cascade, views, again = Cascade(), list[RenewedView](), list[User]()

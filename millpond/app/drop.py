@@ -42,6 +42,7 @@ from millpond.store.store import Store
 from millpond.store.undo import safely
 from millpond.streaming.emitted import Emitted
 from millpond.streaming.runner import Runner
+from millpond.tables.flushed import FlushedTable
 from millpond.views.materialized_view import Views
 
 
@@ -230,11 +231,13 @@ class Removal:
     def prepare(self, *, failed: bool = False) -> Revision | None:
         """Returns what the journal has to forget, None if it contains nothing of it. Raises as ``go``."""
         of = self._of
-        outside = [n for n in self._tables() if (t := of.store.table(n)) is not None and t.database]
+        tables = {n: t for n in self._tables() if (t := of.store.table(n)) is not None}
+        outside = [n for n, t in tables.items() if t.database or isinstance(t, FlushedTable)]
         self._outside, self._parts = outside, dict(of.runner.parts)
         self._staying = [] if failed else without_note(set(self._relations), of.saved)
         for name in outside if not failed else ():
             of.store.backend(name).snapshot()
+            of.dropped_tables.flush(name)
         for query in self._queries if not failed else ():
             of.runner.make_visible(query)
         marks = self._marks_of_statements()

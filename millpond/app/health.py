@@ -16,6 +16,7 @@ from millpond.sql.catalog import Relation
 from millpond.sql.errortables import error_table
 from millpond.store.store import Store
 from millpond.streaming.runner import Runner
+from millpond.tables.flushed import FlushedTable
 from millpond.views.materialized_view import Views
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class TableHealth:
             except (ConnectionLost, AccessRefused) as error:
                 return PROGRAM, Health("disconnected", error.message)
             return PROGRAM, Health("healthy", f"its rows are in {backend.database.name}")
+        if isinstance(backend, FlushedTable) and backend.flush_error is not None:
+            return PROGRAM, Health("stale", f"others do not see its last changes: {backend.flush_error}")
         name = table.lower()
         load = self._loads.get(name)
         if load is not None:

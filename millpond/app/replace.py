@@ -44,6 +44,8 @@ from millpond.sql.reserved_names import difference_of
 from millpond.sql.variable_values import has_values
 from millpond.store.catalog import SavedRelation, saved, table_options
 from millpond.store.undo import Undo
+from millpond.tables.flushed import FlushedTable
+from millpond.tables.registry import find_backend
 
 
 @dataclass(eq=False, repr=False)
@@ -202,9 +204,11 @@ class Replacements:
                 hint=drop,
                 place=s.place,
             )
-        if backend.database is not None or checked.relation.place is not None:
+        made = find_backend(str(table_options(checked).get("extension") or "memory"))
+        flushed = isinstance(backend, FlushedTable) or issubclass(made, FlushedTable)
+        if flushed or backend.database is not None or checked.relation.place is not None:
             raise NotSupported(
-                f'table "{table}" cannot be built again beside the old one: its rows are in a database',
+                f'table "{table}" cannot be built again beside the old one: its rows are outside of the journal',
                 hint=drop,
                 place=s.place,
             )

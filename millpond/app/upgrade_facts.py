@@ -17,6 +17,7 @@ from millpond.sql.options import COMMON_TABLE_OPTIONS, STREAM_OPTIONS, TTL_OPTIO
 from millpond.sql.parse import parse
 from millpond.store.catalog import Saved, SavedRelation
 from millpond.store.store import Store
+from millpond.tables.flushed import FlushedTable
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,7 +58,7 @@ class Facts:
     def is_outside(self, entry: SavedRelation) -> bool:
         """Returns whether a database has the rows of a table."""
         table = self.store.table(entry.name) if entry.kind == "table" else None
-        return table is not None and table.database is not None
+        return table is not None and (table.database is not None or isinstance(table, FlushedTable))
 
     def input_rows(self, checked: Checked) -> int | None:
         """Returns how many rows a statement reads that begins again; None if that is not known."""

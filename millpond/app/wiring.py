@@ -107,10 +107,10 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     journal = Journal(state.path, durable=state.durable, read_only=read_only, now=clock.seconds)
     journal.compact_after = settings.compact_after
     store = Store(journal, state, clock)
-    edits, compactor, query_states = RowEdits(store), Compactor(store), QueryStates(journal)
-    old_rows = OldRows(store, lambda: catalog.version, clock)
+    edits, compactor = RowEdits(store), Compactor(store, state.identity)
+    old_rows, query_states = OldRows(store, lambda: catalog.version, clock), QueryStates(journal)
     publications = Publications(store, state.path)
-    dropped_tables = DroppedTables(journal, state.path, mask)
+    dropped_tables = DroppedTables(journal, state.path, mask, compactor.flusher.flush)
     text, indexes = TextRun(store), Indexes(catalog, store, saved, read_only=read_only)
 
     # tables filled from outside

@@ -182,13 +182,18 @@ class OutsideTable(Backend):
 
     def _numbered(self, session: Any, rows: pa.Table) -> pa.Table:
         """Returns the rows of a table without a key, each with its number."""
-        given = (
-            rows.column(ROW).combine_chunks() if ROW in rows.column_names else pa.nulls(len(rows), pa.int64())
-        )
-        numbers = given.fill_null(-1).to_numpy(zero_copy_only=False).copy()
-        fresh = numbers < 0
-        count, highest = int(np.count_nonzero(fresh)), int(numbers.max(initial=-1))
-        first = self.take_numbers(session, count, highest)
-        numbers[fresh] = np.arange(first, first + count)
-        plain = rows.drop_columns([ROW]) if ROW in rows.column_names else rows
-        return plain.append_column(ROW, pa.array(numbers, pa.int64()))
+        return numbered(rows, lambda count, highest: self.take_numbers(session, count, highest))
+
+
+def numbered(rows: pa.Table, take: Callable[[int, int], int]) -> pa.Table:
+    """Returns rows, each with its number; ``take`` gets how many new ones there are, and the highest that is given, and
+    returns the first new number.
+    """
+    given = rows.column(ROW).combine_chunks() if ROW in rows.column_names else pa.nulls(len(rows), pa.int64())
+    numbers = given.fill_null(-1).to_numpy(zero_copy_only=False).copy()
+    fresh = numbers < 0
+    count, highest = int(np.count_nonzero(fresh)), int(numbers.max(initial=-1))
+    first = take(count, highest)
+    numbers[fresh] = np.arange(first, first + count)
+    plain = rows.drop_columns([ROW]) if ROW in rows.column_names else rows
+    return plain.append_column(ROW, pa.array(numbers, pa.int64()))

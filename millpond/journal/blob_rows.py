@@ -110,15 +110,18 @@ def read_changes(
     blobs: int,
     total: int,
     adapt: Adapt | None = None,
+    after: int = -1,
 ) -> Iterator[tuple[bool, pa.Table]]:
-    """Yields the table's changes in order: whether their last column says which rows are deletes, and the rows,
-    as ``adapt`` returns them.
+    """Yields the table's changes after a commit, in order: whether their last column says which rows are deletes, and
+    the rows, as ``adapt`` returns them.
 
     Raises StateCorrupt if they are not all of the ``blobs`` blobs with that ``total`` of checksums.
     """
 
     def batches() -> Iterator[tuple[tuple[bool, int | None], pa.RecordBatch]]:
         for number, deletes, batch in read_blobs(connection, directory, name, schemas, blobs, total):
+            if number <= after:
+                continue
             # Rows that are identified by number: a later commit may name one that an earlier one added.
             apart = number if ROW in batch.schema.names else None
             yield (deletes, apart), batch if adapt is None else adapt(number, batch)

@@ -57,6 +57,7 @@ class Journal:
     ):
         self._directory = Path(directory).absolute()
         self.durable = durable
+        self.read_only = read_only
         self._writer = Writer(self._directory, durable=durable, read_only=read_only, now=now)
         self._now = now
         self._timed: set[str] = set()
@@ -164,9 +165,10 @@ class Journal:
         with self._writer.reading() as connection:
             return read_answer(connection, key)
 
-    def restore(self, table: str, adapt: Adapt | None = None) -> Iterator[Changes]:
+    def restore(self, table: str, adapt: Adapt | None = None, *, after: int = -1) -> Iterator[Changes]:
         """Yields what to apply to an empty table, in order, the snapshot first; small commits are merged.
-        ``adapt`` gets the rows of each commit with its number, and returns them with the current columns.
+        ``adapt`` gets the rows of each commit with its number, and returns them with the current columns. Of a table
+        that has all commits up to ``after`` it yields those after it.
 
         Reads one snapshot, while commits continue. Raises StateCorrupt before the damaged part is returned, or, if a
         part is missing, at the end.
@@ -176,11 +178,13 @@ class Journal:
         with guarded(self._directory), closing(open_to_read(self._directory)) as connection:
             connection.execute("BEGIN")
             ledger = read_ledger(connection, name)
-            found = read_changes(connection, self._directory, name, Schemas(), *ledger, adapt)
+            found = read_changes(connection, self._directory, name, Schemas(), *ledger, adapt, after)
             for deletes, rows in found:
                 yield from _changes(rows, deletes)
         # Where nothing can be written, the log has the newest changes.
         for number, stored, deletes in self._writer.logged(name):
+            if number <= after:
+                continue
             schema = pa.ipc.read_schema(pa.py_buffer(stored.schema))
             for blob in stored.blobs:
                 batch = decode(blob, schema, self._directory, f'table "{name}"')

@@ -12,20 +12,23 @@ import pyarrow.compute as pc
 from millpond import faults
 from millpond.changes import ROW
 from millpond.errors import Closed, Error
+from millpond.store.flushing import Flusher
 from millpond.store.store import Store
+from millpond.tables.flushed import FlushedTable
 
 log = logging.getLogger("millpond")
 
 
 class Compactor:
-    """Replaces the changes of a table by its rows when the changes are larger.
+    """Replaces the changes of a table by its rows when the changes are larger; those of tables with a base are flushed.
 
     Commits wait only while it takes a snapshot, which is cheap, and for the small transaction that puts the new rows
     into effect.
     """
 
-    def __init__(self, store: Store):
+    def __init__(self, store: Store, state: str):
         self._store = store
+        self.flusher = Flusher(store, state)
         self._due = threading.Event()
         self._ended = False
         self._thread: threading.Thread | None = None
@@ -33,6 +36,7 @@ class Compactor:
     def begin(self) -> None:
         """Starts compaction once all tables are restored."""
         self._store.journal.when_due(self._wake)
+        self.flusher.begin()
 
     def _wake(self) -> None:
         """Wakes the thread, which starts with the first call."""
@@ -41,12 +45,13 @@ class Compactor:
             self._thread = threading.Thread(target=self._run, name="millpond-compaction", daemon=True)
             self._thread.start()
 
-    def end(self) -> None:
-        """Waits for a running compaction, and stops the thread."""
+    def end(self, *, flush: bool = True) -> None:
+        """Waits for a running compaction, and stops the thread. Flushes tables that have a base, if ``flush``."""
         self._ended = True
         self._due.set()
         if self._thread is not None:
             self._thread.join()
+        self.flusher.end(flush=flush)
 
     def _run(self) -> None:
         while self._due.wait() and not self._ended:
@@ -67,7 +72,7 @@ class Compactor:
         store, journal = self._store, self._store.journal
         with store.writing:
             backend = store.table(name)
-            if backend is None or not store.journals(name):
+            if backend is None or isinstance(backend, FlushedTable) or not store.journals(name):
                 return
             commit, snapshot, next_row = journal.boundary(), backend.snapshot(), backend.next_row
         highest = -1

@@ -27,8 +27,12 @@ LEAVING = "leaving"
 class DroppedTables:
     """Stores the names of the tables that databases have still to remove."""
 
-    def __init__(self, journal: Journal, home: Path, mask: Callable[[str], str]):
+    def __init__(
+        self, journal: Journal, home: Path, mask: Callable[[str], str], flush: Callable[[str], None]
+    ):
         self._journal = journal
+        self.flush = flush
+        """Writes the last changes of a table to its base, before it is dropped."""
         self._home = home
         self._mask = mask
         self._entries: dict[str, SavedRelation] = {}

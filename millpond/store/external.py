@@ -1,4 +1,4 @@
-"""Checks which tables outside the journal can change in one commit, and copies their rows."""
+"""Checks which tables outside the journal can change in one commit, copies their rows, and restores tables."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from millpond.changes import Changes
-from millpond.errors import Conflict, NotSupported
+from millpond.errors import Conflict, NotSupported, StateForeign
+from millpond.journal.blob_rows import Adapt
+from millpond.journal.journal import Journal
 from millpond.tables.base import Backend, Database, Snapshot
+from millpond.tables.flushed import FlushedTable
 from millpond.tables.memory import MemoryTable
 
 
@@ -55,3 +58,23 @@ def extent(changes: Mapping[str, Changes], sent: Mapping[str, pa.Table] | None) 
     """Returns how many rows and bytes a commit has."""
     tables = [*(change.rows for change in changes.values()), *(sent or {}).values()]
     return sum(t.num_rows for t in tables), sum(t.nbytes for t in tables)
+
+
+def restore(table: Backend, name: str, journal: Journal, state: str, adapt: Adapt | None) -> None:
+    """Applies what the journal has of a table that is in no database: to one with a base, what that does not have.
+    Raises StateForeign if the base has later commits of this state directory than the journal.
+    """
+    if table.database is not None:
+        return
+    after, newest = -1, journal.last_commit()
+    if isinstance(table, FlushedTable) and (found := table.flushed(state)) is not None:
+        after = found
+        if found > newest:
+            table.close()
+            raise StateForeign(
+                f"{table.what} has commit {found} of this state directory, which ends with commit {newest}: the "
+                "directory is older than the table",
+                hint="use the newest state directory; a new one goes on from the rows of the table",
+            )
+    for changes in journal.restore(name, adapt, after=after):
+        table.restore(changes)

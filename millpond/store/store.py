@@ -26,7 +26,7 @@ from millpond.store.change_feed import Feed, Touched, Watcher
 from millpond.store.changelogs import Changelogs
 from millpond.store.dependents import Dependents, NoDependents, Together
 from millpond.store.done_marks import in_database
-from millpond.store.external import extent, no_common_commit, one_database, unaltered
+from millpond.store.external import extent, no_common_commit, one_database, restore, unaltered
 from millpond.store.logged_tables import LoggedTables
 from millpond.store.snapshot import StoreSnapshot
 from millpond.store.visibility import Visibility, interrupt_in
@@ -48,8 +48,7 @@ class Store:
     """
 
     def __init__(self, journal: Journal, state: StateDirectory, clock: Clock):
-        self.journal = journal
-        self._clock, self._state = clock, state
+        self.journal, self._clock, self._state = journal, clock, state
         self._tables: dict[str, Backend] = {}
         self._durability: dict[str, Durability] = {}
         self.options: dict[str, Mapping[str, Any]] = {}  # of declared tables, by their names in lower case
@@ -77,12 +76,13 @@ class Store:
         durability = str(values.get("durability") or "commit") if kept else "none"
         self._durability[relation.name.lower()] = cast(Durability, durability)
         self.journal.time_rows(relation.name, timed=backend.timed)
-        if backend.database is None:
-            for changes in self.journal.restore(relation.name, adapt):
-                backend.restore(changes)
+        restore(backend, relation.name, self.journal, self._state.identity, adapt)
         with self.publishing:
             self._tables[relation.name.lower()] = backend
         return backend
+
+    def backends(self) -> list[tuple[str, Backend]]:
+        return list(self._tables.items())
 
     def replace(self, name: str, backend: Backend, renamed: str | None = None) -> None:
         """Puts another object in the place of a table, which has its rows; it may have a new name."""

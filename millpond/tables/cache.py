@@ -28,6 +28,7 @@ from millpond.tables._cached_keys import has_key, is_key
 from millpond.tables._codec import is_plain
 from millpond.tables._lru import BoundedRows
 from millpond.tables.base import Backend, Database, Get, Has, Snapshot
+from millpond.tables.flushed import FlushedTable
 from millpond.tables.memory import MemoryTable
 from millpond.tables.registry import backend_of_scheme, find_backend
 from millpond.types import Schema
@@ -374,7 +375,7 @@ def behind(values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     scheme, colon, _ = over.partition(":")
     name = backend_of_scheme(scheme)
     backend = find_backend(name)
-    if backend is CacheTable or issubclass(backend, MemoryTable):
+    if backend is CacheTable or issubclass(backend, MemoryTable | FlushedTable):
         raise InvalidOption(f"a cache cannot stand in front of {name}", hint="'cache.over' = 'sqlite'")
     settings = [Setting("url", over)] if colon else []
     if values.get("table"):

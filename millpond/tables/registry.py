@@ -7,13 +7,12 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
-from millpond.errors import NotSupported, UnknownName, did_you_mean
+from millpond.errors import UnknownName, did_you_mean
 from millpond.extensions import modules_of, offered, offered_class, offered_classes
 from millpond.tables.base import Backend
 
-_OTHERS = ("base", "registry")
+_OTHERS = ("base", "flushed", "registry")
 """Files of this folder that are no backends."""
-_PLANNED = ("delta",)
 
 
 def backend_names() -> dict[str, str]:
@@ -39,9 +38,7 @@ def every_backend() -> list[type[Backend]]:
 
 
 def find_backend(name: str) -> type[Backend]:
-    """Returns the backend of that name, ignoring case. Raises UnknownName, or NotSupported for one that does not exist
-    yet.
-    """
+    """Returns the backend of that name, ignoring case. Raises UnknownName."""
     if name.lower() in _modules():
         return _load(name.lower())  # the others are not loaded for their aliases
     names = backend_names()
@@ -51,10 +48,6 @@ def find_backend(name: str) -> type[Backend]:
     other = offered_class("table", name, Backend)
     if other is not None:
         return other
-    if name.lower() in _PLANNED:
-        raise NotSupported(
-            f'the table extension "{name}" is not in this version', hint=f"known: {', '.join(sorted(names))}"
-        )
     every = sorted({*names, *offered("table")})
     known = ", ".join(every)
     near = did_you_mean(name, every)

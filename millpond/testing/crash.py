@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from millpond.app.app import App, runtime_of
+from millpond.tables.flushed import FlushedTable
 
 
 def crash(app: App) -> None:
@@ -16,6 +17,9 @@ def crash(app: App) -> None:
     parts.publications.close()
     parts.evaluator.close()
     parts.old_rows.end()
-    parts.compactor.end()
+    parts.compactor.end(flush=False)
+    for _, table in parts.store.backends():
+        if isinstance(table, FlushedTable):
+            table.close()
     parts.journal.abandon()
     parts.state.close()

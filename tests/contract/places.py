@@ -2,24 +2,49 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from millpond.tables import backend_names
+from millpond.tables import Backend, backend_names
+from millpond.tables.flushed import FlushedTable
 from millpond.testing.contracts import TablePlace
+from millpond.types import Schema
 from tests.servers import Servers
 
 SERVED = [kind for kind in ("postgresql", "mysql", "redis", "mongodb") if kind in backend_names()]
 """Kinds that need a server."""
-KINDS = sorted(set(backend_names().values()) - set(SERVED))
+KINDS = [*sorted(set(backend_names().values()) - set(SERVED)), "flushed"]
 EVERY = [*KINDS, *(pytest.param(kind, marks=pytest.mark.slow) for kind in SERVED)]
-OUTSIDE = [kind for kind in EVERY if kind not in ("memory", "cache")]
+OUTSIDE = [kind for kind in EVERY if kind not in ("memory", "cache", "delta", "flushed")]
 """Kinds that keep their rows in a database."""
 
 
 FINITE = ["mysql"]
 """Kinds that store neither NaN nor infinities."""
+
+
+class FlushedPlace(TablePlace):
+    """Tables that are flushed after every second change, and once while another one is set apart."""
+
+    def open(self, name: str, schema: Schema, **more: Any) -> Backend:
+        table = super().open(name, schema, **more)
+        assert isinstance(table, FlushedTable)
+        apply, count = table.apply, itertools.count(1)
+
+        def apply_and_flush(*args: Any, **named: Any) -> bool:
+            applied = apply(*args, **named)
+            number = next(count)
+            if number % 3 == 1:
+                table.freeze(number)
+            elif number % 3 == 2:
+                table.flush("test")
+            return applied
+
+        setattr(table, "apply", apply_and_flush)  # noqa: B010
+        return table
 
 
 class Places:
@@ -34,7 +59,9 @@ class Places:
         self._made += 1
         home = self._directory / str(self._made)
         home.mkdir()
-        return TablePlace(kind.split()[0], self._settings(kind, home), home)
+        place = FlushedPlace if kind == "flushed" else TablePlace
+        backend = "delta" if kind == "flushed" else kind.split()[0]
+        return place(backend, self._settings(kind, home), home)
 
     def _settings(self, kind: str, home: Path) -> dict[str, str]:
         match kind:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from millpond.errors import NotSupported, UnknownName
-from millpond.tables import backend_names, find_backend
+from millpond.errors import UnknownName
+from millpond.tables import find_backend
 from millpond.testing.contracts import TableContract, TablePlace
 from tests.contract.places import EVERY, Places
 
@@ -25,11 +25,3 @@ def test_backends_are_found_by_name() -> None:
     with pytest.raises(UnknownName, match='"memroy"') as caught:
         find_backend("memroy")
     assert "memory" in (caught.value.hint or "")
-
-
-def test_a_backend_that_is_only_planned_is_named() -> None:
-    names = backend_names()
-    for planned in ("cache", "sqlite", "postgresql", "mysql", "mongodb", "redis", "delta"):
-        if planned not in names:
-            with pytest.raises(NotSupported, match=planned):
-                find_backend(planned)

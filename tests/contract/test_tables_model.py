@@ -229,7 +229,12 @@ class LogMachine(Machine):
     ],
 )
 def test_a_table_behaves_as_a_dict(kind: str, machine: type[Machine], places: Places) -> None:
-    run(kind, machine, places, examples=60 if kind in ("memory", "cache") else 20)
+    run(
+        kind,
+        machine,
+        places,
+        examples=60 if kind in ("memory", "cache") else 5 if kind in ("delta", "flushed") else 20,
+    )
 
 
 @pytest.mark.slow

@@ -48,13 +48,18 @@ def location(uri: str) -> str:
             f'"{uri}" names no table',
             hint="delta:///absolute/path, delta://relative/path or delta://s3://bucket/path",
         )
-    if "://" in path:
-        return path
-    if "%" in (path := unquote(path)):
+    return place_of(path if "://" in path else unquote(path))
+
+
+def place_of(path: str) -> str:
+    """Returns where the table is: an absolute path, or a place in an object store."""
+    if "://" in path and not path.startswith("file://"):
+        return path.rstrip("/")
+    if "%" in path:
         raise InvalidOption(
-            f'"{uri}": a folder of a Delta table has no "%" in its name', hint="rename the folder"
+            f'"{path}": a folder of a Delta table has no "%" in its name', hint="rename the folder"
         )
-    return os.path.abspath(path)
+    return os.path.abspath(path.removeprefix("file://"))
 
 
 def storage_options(values: Mapping[str, Any]) -> dict[str, str]:

@@ -10,16 +10,14 @@ import pyarrow as pa
 from millpond.changes import Position
 from millpond.connectors.databases.rows_sink import ROWS_OPTIONS, TableSink
 from millpond.connectors.delta.client import STORAGE, exists, library, location, storage_options
+from millpond.connectors.delta.columns import check_column
 from millpond.connectors.named_columns import named_columns
-from millpond.errors import InvalidOption, NotSupported, TypeMismatch
+from millpond.errors import NotSupported
 from millpond.options import Option
-from millpond.types import Schema, type_name
+from millpond.types import Schema
 
 if TYPE_CHECKING:
     from millpond.connectors.delta.written_table import WrittenTable  # noqa: F401  (named as text in the base)
-
-_FORBIDDEN = frozenset(" ,;{}()\n\t=")
-"""Characters that Spark refuses in the names of columns of Delta tables."""
 
 
 class DeltaSink(TableSink["WrittenTable"]):
@@ -48,16 +46,7 @@ class DeltaSink(TableSink["WrittenTable"]):
         values = {**values, **cls.named_in(uri)}
         columns = cls.columns_of(values, schema)
         for column in columns:
-            if wrong := _FORBIDDEN & set(column.name):
-                raise InvalidOption(
-                    f'column "{column.name}": Delta allows no {sorted(wrong)[0]!r} in names',
-                    hint="name it: … AS name",
-                )
-            if column.type is not None and not _has_form(column.type):
-                raise TypeMismatch(
-                    f'column "{column.name}": Delta has no {type_name(column.type)}',
-                    hint=f"CAST({column.name} AS STRING)",
-                )
+            check_column(column)
         partitions_of(values, columns)
 
     def open(self, name: str) -> Position | None:
@@ -112,24 +101,3 @@ def partitions_of(values: Mapping[str, Any], columns: Schema) -> tuple[str, ...]
     if named and len(named) == len(columns):
         raise NotSupported("a Delta table needs a column that it is not partitioned by")
     return named
-
-
-def _has_form(dtype: pa.DataType) -> bool:
-    """Returns whether Delta has the type."""
-    t = pa.types
-    if t.is_struct(dtype):
-        return dtype.num_fields > 0 and all(_has_form(f.type) for f in dtype)
-    if t.is_list(dtype):
-        return _has_form(dtype.value_type)
-    if t.is_map(dtype):
-        return _has_form(dtype.key_type) and _has_form(dtype.item_type)
-    return bool(
-        t.is_boolean(dtype)
-        or t.is_signed_integer(dtype)
-        or t.is_floating(dtype)
-        or t.is_decimal(dtype)
-        or t.is_string(dtype)
-        or t.is_binary(dtype)
-        or t.is_date(dtype)
-        or t.is_timestamp(dtype)
-    )

@@ -1,0 +1,271 @@
+"""Writes the base of a table that is stored in Delta: each flush is one commit, with the number of the last commit of
+the app that it contains.
+
+| transaction of the Delta table (``txn``) | its version                                             |
+|------------------------------------------|---------------------------------------------------------|
+| ``millpond state <identity>``            | the last commit of that state directory in the table    |
+| ``millpond rows``                        | the number of the next row, if the table has no key     |
+| ``millpond writer``                      | who wrote last: a number that each open table draws     |
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.changes import ROW
+from millpond.connectors.delta.base_version import BaseVersion, stored_type
+from millpond.connectors.delta.client import exists, explained, library
+from millpond.connectors.delta.dataset import is_pruned
+from millpond.connectors.delta.layer import GONE, living
+from millpond.errors import (
+    BadData,
+    ConfigurationIssue,
+    ConnectionLost,
+    NotSupported,
+    TypeMismatch,
+    UnknownName,
+    without_passwords,
+)
+from millpond.records.outgoing import to_rows
+from millpond.types import Column, Schema, normal, type_name, whole
+
+if TYPE_CHECKING:
+    from deltalake import CommitProperties, DeltaTable
+
+_FEATURES = frozenset({"timestampNtz"})
+"""What readers of tables that are written here may have to know."""
+_TRIES = 5
+"""How often a commit is tried that others' commits come before."""
+_DELETED = "_millpond_deleted"
+
+
+class BaseTable:
+    """Represents the Delta table, created if it does not exist."""
+
+    def __init__(
+        self,
+        place: str,
+        storage: Mapping[str, str],
+        schema: Schema,
+        *,
+        null_keys: bool,
+        partitions: Sequence[str] = (),
+    ):
+        self._place, self._storage = place, dict(storage)
+        self.what = f'Delta table "{without_passwords(place)}"'
+        self._schema, self._null_keys = schema, null_keys
+        self._columns = schema.columns if schema.key else (*schema.columns, Column(ROW, pa.int64()))
+        delta, is_there = library(), exists(place, storage)
+        with explained(place):
+            if is_there:
+                self._table: DeltaTable = delta.DeltaTable(place, storage_options=dict(storage))
+                self._check(partitions)
+            else:
+                fields = [pa.field(c.name, stored_type(c.type)) for c in self._columns]
+                self._table = delta.DeltaTable.create(
+                    place,
+                    pa.schema(fields),
+                    mode="error",
+                    partition_by=list(partitions),
+                    storage_options=dict(storage),
+                )
+        self._names = list(pa.schema(self._table.schema().to_arrow()).names)
+        self.partitions = tuple(self._table.metadata().partition_columns)
+        self._writer = secrets.randbelow(1 << 62)
+        self._known_writer = self._number(_WRITER)
+        self.version = self._read()
+        if is_there and self._known_writer is None and schema.key:
+            self._check_unique()
+
+    # the table as it is found
+
+    def _check(self, partitions: Sequence[str]) -> None:
+        unknown = frozenset(self._table.protocol().reader_features or ()) - _FEATURES
+        mapped = self._table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none"
+        if unknown or mapped:
+            named = ", ".join(sorted(unknown | ({"columnMapping"} if mapped else frozenset())))
+            raise NotSupported(f"{self.what} has features that are not written here: {named}")
+        there = {f.name.lower(): f for f in pa.schema(self._table.schema().to_arrow())}
+        listed = ", ".join(f.name for f in there.values())
+        for column in self._columns:
+            field = there.pop(column.name.lower(), None)
+            if field is None and column.name == ROW:
+                raise NotSupported(
+                    f'{self.what} has no column "{ROW}", by which a table without a key tells its rows',
+                    hint="declare the PRIMARY KEY of its rows",
+                )
+            if field is None:
+                raise UnknownName(f'{self.what} has no column "{column.name}"', hint=f"its columns: {listed}")
+            if normal(field.type) != stored_type(column.type):
+                raise TypeMismatch(
+                    f'column "{field.name}" of {self.what} is {type_name(normal(field.type))}, not '
+                    f"{type_name(column.type)}",
+                    hint=f"declare it as {type_name(normal(field.type))}",
+                )
+        if there:
+            raise NotSupported(
+                f'{self.what} has the column "{next(iter(there.values())).name}", which is not declared',
+                hint=f"declare all its columns: {listed}",
+            )
+        cut = list(self._table.metadata().partition_columns)
+        if partitions and [p.lower() for p in partitions] != [c.lower() for c in cut]:
+            raise ConfigurationIssue(
+                f"{self.what} is partitioned by {', '.join(cut) or 'nothing'}, not by {', '.join(partitions)}",
+                hint="leave 'partition.by' out: it is for tables that are created",
+            )
+
+    def _check_unique(self) -> None:
+        keys = self.version.scan(list(self._schema.key))
+        found = keys.group_by(keys.column_names).aggregate([([], "count_all")])
+        if found.num_rows < keys.num_rows:
+            twice = to_rows(found.filter(pc.greater(found["count_all"], 1)).slice(0, 1))[0]
+            said = ", ".join(f"{name} = {twice[name]!r}" for name in keys.column_names)
+            raise BadData(
+                f"{self.what} has {twice['count_all']} rows with the key {said}",
+                hint="declare the columns that identify a row as PRIMARY KEY, or remove the rows",
+            )
+
+    def _read(self) -> BaseVersion:
+        return BaseVersion(self._table, self._place, self._storage, self._columns)
+
+    def _number(self, transaction: str) -> int | None:
+        found: int | None = self._table.transaction_version(transaction)
+        return found
+
+    def flushed(self, state: str) -> int | None:
+        """Returns the last commit of a state directory that the table contains."""
+        return self._number(_state(state))
+
+    @property
+    def next_row(self) -> int:
+        """Returns the number of the next row, as far as the table has the rows."""
+        known = self._number(_ROWS)
+        if known is None and self.version.count and not self._schema.key:
+            known = int(pc.max(self.version.scan([ROW])[ROW]).as_py()) + 1
+        return known or 0
+
+    # commits
+
+    def write(self, changes: pa.Table, state: str, commit: int, next_row: int) -> None:
+        """Writes the changes of a layer as one commit, unless the table has it."""
+        from deltalake import CommitProperties, Transaction
+        from deltalake.exceptions import CommitFailedError
+
+        failed = ""
+        numbers = {_state(state): commit, _WRITER: self._writer}
+        if not self._schema.key:
+            numbers[_ROWS] = next_row
+        with explained(self._place):
+            for _ in range(_TRIES):
+                before = self._table.version()
+                self._table.update_incremental()
+                if self._table.version() != before:
+                    self.version = self._read()
+                if self._number(_WRITER) == self._writer and self._number(_state(state)) == commit:
+                    break  # it was made, and the answer was lost
+                self._check_writer()
+                transactions = [Transaction(app, number) for app, number in numbers.items()]
+                properties = CommitProperties(app_transactions=transactions)
+                try:
+                    self._commit(changes, properties)
+                    if self._number(_state(state)) != commit:
+                        # A merge that changes no row commits nothing.
+                        self._append(changes.slice(0, 0), properties)
+                    break
+                except CommitFailedError as error:
+                    failed = str(error).strip().partition("\n")[0]
+            else:
+                raise ConnectionLost(f"{self.what}: others change the same rows: {failed}")
+        self._known_writer = self._writer
+        self.version = self._read()
+
+    def _check_writer(self) -> None:
+        if self._number(_WRITER) not in (self._known_writer, self._writer):
+            raise ConfigurationIssue(
+                f"another app writes to {self.what}: a table has one writer",
+                hint="stop the other app, and start this one again",
+            )
+
+    def _commit(self, changes: pa.Table, properties: CommitProperties) -> None:
+        put = living(changes)
+        if not self.version.count or (not self._schema.key and self._are_new(changes)):
+            self._append(put, properties)
+        else:
+            self._merge(changes, properties)
+
+    def _are_new(self, changes: pa.Table) -> bool:
+        """Returns whether none of the rows, which have numbers, can be in the table."""
+        lowest = pc.min(changes[ROW]).as_py()
+        return lowest is None or lowest >= self.next_row
+
+    def _append(self, rows: pa.Table, properties: CommitProperties) -> None:
+        library().write_deltalake(
+            self._table, self._stored(rows), mode="append", commit_properties=properties
+        )
+
+    def _merge(self, changes: pa.Table, properties: CommitProperties) -> None:
+        rows = self._stored(changes).append_column(_DELETED, changes[GONE])
+        gone, written = f"s.{_quoted(_DELETED)}", {_quoted(n): f"s.{_quoted(n)}" for n in self._names}
+        merge = self._table.merge(
+            rows, self._same(rows), source_alias="s", target_alias="t", commit_properties=properties
+        ).when_matched_delete(gone)
+        merge.when_matched_update(written, f"NOT {gone}").when_not_matched_insert(
+            written, f"NOT {gone}"
+        ).execute()
+
+    def _same(self, rows: pa.Table) -> str:
+        """Returns the condition of a merge. It has the range of the keys as literals: files outside are left alone."""
+        keys = {k.lower() for k in self._schema.key or (ROW,)}
+        parts = []
+        for name in self._names:
+            if name.lower() in keys:
+                equal = "IS NOT DISTINCT FROM" if self._null_keys else "="
+                parts.append(f"(t.{_quoted(name)} {equal} s.{_quoted(name)})")
+                if (within := _range(name, rows[name])) is not None:
+                    parts.append(within)
+        return " AND ".join(parts)
+
+    def _stored(self, rows: pa.Table) -> pa.Table:
+        """Returns rows with the columns, types and names of the files."""
+        given = {n.lower(): n for n in rows.column_names}
+        keys = {k.lower() for k in self._schema.key}
+        columns = {}
+        for name in self._names:
+            values = rows[given[name.lower()]]
+            if pa.types.is_duration(values.type):
+                values = pa.chunked_array([c.view(pa.int64()) for c in values.chunks], pa.int64())
+            elif name.lower() in keys and pa.types.is_floating(values.type):
+                values = pc.add(values, pa.scalar(0.0, values.type))  # -0.0 and 0.0 are one key
+            columns[name] = values
+        return pa.table(columns)
+
+
+_ROWS, _WRITER = "millpond rows", "millpond writer"
+
+
+def _state(identity: str) -> str:
+    return f"millpond state {identity}"
+
+
+def _range(name: str, values: pa.ChunkedArray) -> str | None:
+    if not is_pruned(values.type) or values.null_count or not len(values):
+        return None
+    ends = pc.min_max(whole(values))
+    low, high = (_literal(ends[end].as_py(), values.type) for end in ("min", "max"))
+    return f"(t.{_quoted(name)} >= {low} AND t.{_quoted(name)} <= {high})"
+
+
+def _literal(value: object, dtype: pa.DataType) -> str:
+    if pa.types.is_integer(dtype):
+        return str(value)
+    text = "'" + str(value).replace("'", "''") + "'"
+    return f"CAST({text} AS DATE)" if pa.types.is_date(dtype) else text
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

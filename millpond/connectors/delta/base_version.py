@@ -1,0 +1,181 @@
+"""Reads the rows of one version of a Delta table. Files whose statistics or partitions exclude what is looked for are
+not opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from operator import and_, or_
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.connectors.delta.client import explained
+from millpond.connectors.delta.dataset import dataset_of, is_filtered, is_pruned, some_of
+from millpond.connectors.delta.layer import among
+from millpond.errors import SourceChanged
+from millpond.predicates import All, Any_, Compare, IsNull, OneOf, Predicate
+from millpond.types import Column
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+
+Of = Callable[[pa.DataType], bool]
+"""Says whether columns of a type may be in a condition."""
+
+
+class BaseVersion:
+    """Represents a version, with the columns of a table here, ``_row`` included if it has no key."""
+
+    def __init__(self, table: DeltaTable, place: str, storage: Mapping[str, str], columns: Sequence[Column]):
+        self._place = place
+        self._columns = tuple(columns)
+        with explained(place):
+            files = pa.table(table.get_add_actions(flatten=True))
+            names = pa.schema(table.schema().to_arrow()).names
+        types = {c.name.lower(): stored_type(c.type) for c in columns}
+        schema = pa.schema([pa.field(name, types[name.lower()]) for name in names])
+        self._dataset = dataset_of(place, storage, files, schema)
+        self.number = int(table.version())
+        known = not files["num_records"].null_count
+        self.count = int(pc.sum(files["num_records"]).as_py() or 0) if known else self._dataset.count_rows()
+        self.bytes = int(pc.sum(files["size_bytes"]).as_py() or 0)
+        self.files = files.num_rows
+        self._spelled = {n.lower(): n for n in names}
+
+    def scan(self, names: Sequence[str] | None = None) -> pa.Table:
+        return self._read(self._named(names), lambda of: None)
+
+    def get(self, names: Sequence[str], keys: pa.Table, *, nulls: bool) -> pa.Table:
+        """Returns the rows whose columns equal one of the keys, which have the types of the columns."""
+        columns = self._named(None)
+        if not keys.num_rows or not self.count:
+            return _empty(columns)
+        wanted = [self._column(name) for name in names]
+
+        def condition(of: Of) -> pc.Expression | None:
+            filters = [self._within(c, keys[c.name]) for c in wanted if of(c.type)]
+            return reduce(and_, filters) if filters else None
+
+        found = self._read(columns, condition)
+        return found.filter(among(found, keys, names))
+
+    def filtered(self, where: Predicate) -> pa.Table:
+        """Returns rows that include all that match."""
+        return self._read(self._named(None), lambda of: self._expression(where, of))
+
+    def _read(self, columns: Sequence[Column], where: Callable[[Of], pc.Expression | None]) -> pa.Table:
+        """Returns rows of the files that can have some that meet a condition; ``where`` makes it of the columns that
+        may be in it.
+        """
+        if not self.count:
+            return _empty(columns)
+        names = [self._spelled[c.name.lower()] for c in columns]
+        with self._reading():
+            found = some_of(self._dataset, where(is_pruned)).to_table(
+                columns=list(dict.fromkeys(names)), filter=where(is_filtered)
+            )
+        return pa.table(
+            [_decoded(found[n], c.type) for n, c in zip(names, columns, strict=True)], _fields(columns)
+        )
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            with explained(self._place):
+                yield
+        except FileNotFoundError as error:
+            raise SourceChanged(
+                f'Delta table "{self._place}" does not have a file of version {self.number} any more: {error}',
+                hint="VACUUM must keep what is read",
+            ) from None
+
+    def _named(self, names: Sequence[str] | None) -> list[Column]:
+        return list(self._columns) if names is None else [self._column(name) for name in names]
+
+    def _column(self, name: str) -> Column:
+        return next(c for c in self._columns if c.name.lower() == name.lower())
+
+    def _field(self, column: Column) -> pc.Expression:
+        return pc.field(self._spelled[column.name.lower()])
+
+    # conditions that leave out files and parts of them; what they leave in is compared afterwards
+
+    def _within(self, column: Column, values: pa.ChunkedArray) -> pc.Expression:
+        """Returns a condition for the rows with one of the values, with their range, by which files are left out."""
+        field, known = self._field(column), values.drop_null().unique()
+        found = field.isin(known)
+        if len(known):
+            found = (field >= pc.min(known)) & (field <= pc.max(known)) & found
+        return found | field.is_null() if values.null_count else found
+
+    def _expression(self, where: Predicate, of: Of) -> pc.Expression | None:
+        """Returns a condition that all matching rows meet; None for one that excludes nothing."""
+        match where:
+            case All(parts):
+                found = [e for p in parts if (e := self._expression(p, of)) is not None]
+                return reduce(and_, found) if found else None
+            case Any_(parts):
+                every = [self._expression(p, of) for p in parts]
+                return reduce(or_, every) if every and None not in every else None
+            case IsNull(name, is_null):
+                field = self._field(self._column(name))
+                return field.is_null() if is_null else field.is_valid()
+            case OneOf(name, values, False):
+                return self._compared(name, values, self._within_values, of)
+            case Compare(name, operator, value) if operator != "!=":
+                return self._compared(
+                    name,
+                    (value,),
+                    lambda column, given: _OPERATORS[operator](self._field(column), given[0]),
+                    of,
+                )
+        return None
+
+    def _within_values(self, column: Column, given: pa.Array) -> pc.Expression:
+        return self._within(column, pa.chunked_array([given]))
+
+    def _compared(self, name: str, values: Sequence[Any], make: Any, of: Of) -> pc.Expression | None:
+        column = self._column(name)
+        if not of(column.type):
+            return None
+        try:
+            given = pa.array(values, column.type)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            return None
+        found: pc.Expression = make(column, given)
+        return found
+
+
+_OPERATORS = {
+    "=": lambda a, b: a == b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+
+def stored_type(dtype: pa.DataType) -> pa.DataType:
+    """Returns the type of a column in the files: Delta has no intervals, which are microseconds there."""
+    return pa.int64() if pa.types.is_duration(dtype) else dtype
+
+
+def _decoded(values: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray:
+    if values.type == dtype:
+        return values
+    if pa.types.is_duration(dtype):
+        return pa.chunked_array([chunk.view(dtype) for chunk in values.chunks], dtype)
+    return values.cast(dtype)
+
+
+def _fields(columns: Sequence[Column]) -> pa.Schema:
+    return pa.schema([pa.field(c.name, c.type) for c in columns])
+
+
+def _empty(columns: Sequence[Column]) -> pa.Table:
+    return _fields(columns).empty_table()

@@ -1,0 +1,349 @@
+"""Implements ``delta``: rows in a Delta table, with the changes of the last seconds on top.
+
+A commit is durable in the app's journal, and visible at once as a *layer* over the *base*, which is the Delta table. A
+flush writes the layer to the base, as one commit there.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Mapping
+from copy import copy
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.changes import ROW, Changes, Position
+from millpond.connectors.delta.base_table import BaseTable
+from millpond.connectors.delta.client import STORAGE, library, place_of, storage_options
+from millpond.connectors.delta.columns import check_column
+from millpond.connectors.delta.layer import Layer
+from millpond.connectors.delta.layered import LayeredSnapshot
+from millpond.connectors.named_columns import named_columns
+from millpond.connectors.table import numbered
+from millpond.errors import (
+    AlreadyExists,
+    Closed,
+    Error,
+    InvalidOption,
+    InvalidRecord,
+    NotSupported,
+    TableFull,
+)
+from millpond.options import Option
+from millpond.records.checks import checked
+from millpond.tables.flushed import FlushedTable, Pending
+from millpond.types import Schema
+
+_FOLDER = "delta"
+_MOST = 4
+"""How many times ``flush.size`` the changes may take that are not in the base."""
+_WAIT = 60.0
+_OPEN: set[str] = set()
+_OPENING = threading.Lock()
+
+
+class DeltaTable(FlushedTable):
+    """Represents a table whose base is a Delta table. It works alone, without an app; then nothing is flushed."""
+
+    inside = True
+    abilities = frozenset({"held", "null_keys", "every_key", "every_float"})
+    options = (
+        Option(
+            "path",
+            "text",
+            "The folder of the Delta table, or its place in an object store. By default a folder in the state "
+            "directory.",
+        ),
+        Option(
+            "table",
+            "text",
+            "The name of the folder in the state directory, without `path`. By default the table's name.",
+        ),
+        Option(
+            "partition.by",
+            "text",
+            "The columns that the Delta table is partitioned by when it is created, separated by commas.",
+        ),
+        Option(
+            "flush.interval",
+            "duration",
+            "How long changes wait for others before they are written to the Delta table.",
+            default=30.0,
+            free=True,
+        ),
+        Option(
+            "flush.size",
+            "size",
+            "How large changes may become before they are written without waiting. Four times as much is the limit.",
+            default=64 << 20,
+            free=True,
+        ),
+        STORAGE,
+    )
+
+    def __init__(
+        self,
+        name: str,
+        schema: Schema,
+        base: BaseTable,
+        place: str,
+        values: Mapping[str, Any],
+        *,
+        null_keys: bool,
+        owned: Path | None,
+    ):
+        self.schema = schema
+        self.what = f'table "{name}"'
+        self.null_keys = null_keys
+        self.flush_interval = float(values.get("flush.interval", 30.0))
+        self.flush_size = int(values.get("flush.size", 64 << 20))
+        self._base, self._place, self._owned = base, place, owned
+        self._turn = threading.RLock()
+        self._done = threading.Condition(self._turn)
+        self._flushing = False
+        self._fresh = self._new_layer()
+        self._frozen: tuple[Layer, int, int] | None = None
+        self._next = base.next_row
+        self._positions: dict[str, Position] = {}
+        self._commit, self._version = -1, 0
+        self._changed_at: float | None = None
+        self._closed: Error | None = None
+        self._show()
+
+    @classmethod
+    def open(
+        cls,
+        name: str,
+        schema: Schema,
+        values: Mapping[str, Any],
+        *,
+        null_keys: bool = False,
+        home: Path | None = None,
+    ) -> Self:
+        library()
+        for column in schema.columns:
+            if not pa.types.is_duration(column.type):
+                check_column(column, hint="give it another name")
+        if ROW in schema:
+            raise InvalidOption(f'table "{name}": "{ROW}" is the name of the numbers of rows')
+        partitions = named_columns("partition.by", values.get("partition.by"), schema.names)
+        owned = None
+        if values.get("path"):
+            place = place_of(str(values["path"]))
+        elif home is None:
+            raise InvalidOption(f'table "{name}" needs a folder', hint="WITH ('path' = 'lake/t')")
+        else:
+            owned = home / _FOLDER / str(values.get("table") or name).lower()
+            place = str(owned)
+        with _OPENING:
+            if place in _OPEN:
+                raise AlreadyExists(
+                    f'another table has its rows in "{place}"',
+                    hint=f"give table \"{name}\" another place: WITH ('path' = '…')",
+                )
+            _OPEN.add(place)
+        try:
+            base = BaseTable(
+                place, storage_options(values), schema, null_keys=null_keys, partitions=partitions
+            )
+            return cls(name, schema, base, place, values, null_keys=null_keys, owned=owned)
+        except BaseException:
+            _OPEN.discard(place)
+            raise
+
+    def _new_layer(self) -> Layer:
+        return Layer(self.schema, null_keys=self.null_keys)
+
+    def _show(self) -> None:
+        """Shows readers the newest changes and the newest base."""
+        layers = [self._fresh, *(() if self._frozen is None else (self._frozen[0],))]
+        self._latest = LayeredSnapshot(
+            self.what,
+            self.schema,
+            self._version,
+            [layer.table.snapshot() for layer in layers],
+            self._base.version,
+        )
+
+    # changes
+
+    def apply(self, changes: Changes, position: Position | None = None, *, commit: int | None = None) -> bool:
+        with self._turn:
+            self._check_open()
+            known = self._positions.get(position.pipeline) if position is not None else None
+            if position is not None and known is not None and known.covers(position):
+                return False
+            if commit is not None and commit < self._commit:
+                raise ValueError(f"commit {commit} of {self.what} after commit {self._commit}")
+            fitting = self.check(changes)
+            before = self._next
+            try:
+                if not self.schema.key:
+                    fitting = Changes(numbered(fitting.rows, self._take_numbers), fitting.deleted)
+                self._fresh.apply(fitting)
+            except BaseException:
+                self._next = before
+                raise
+            if len(fitting):
+                self._version += 1
+                self._changed_at = time.time()
+                self._show()
+            if position is not None:
+                self._positions[position.pipeline] = position
+            self._commit = self._commit if commit is None else commit
+            return True
+
+    def _take_numbers(self, count: int, highest: int) -> int:
+        first = max(self._next, highest + 1)
+        self._next = first + count
+        return first
+
+    def check(self, changes: Changes) -> Changes:
+        fitting = checked(self.schema, changes, what=self.what, null_keys=self.null_keys)
+        for name in self._base.partitions:
+            column = self.schema.find(name)
+            if column is None or not pa.types.is_string(column.type):
+                continue
+            empty = pc.equal(fitting.rows[column.name], "")
+            if pc.any(empty).as_py():
+                row = int(np.flatnonzero(np.asarray(empty.fill_null(False)))[0])
+                raise InvalidRecord(
+                    f'row {row} for {self.what}: field "{column.name}" is an empty text, which is NULL in the name of '
+                    "a partition",
+                    row=row,
+                    field=column.name,
+                )
+        return fitting
+
+    def admit(self, changes: Changes) -> None:
+        self.wait_for_room(changes.rows.nbytes)
+
+    def wait_for_room(self, size: int) -> None:
+        limit = _MOST * self.flush_size
+        with self._done:
+            if self._unflushed() + size <= limit or not self._unflushed():
+                return
+            self._done.wait_for(lambda: not self._flushing, timeout=_WAIT)
+            if self._unflushed() + size > limit:
+                raise TableFull(
+                    f"{self.what} has {self._unflushed() >> 20} MB of changes that its Delta table does not have yet"
+                    + (f": {self.flush_error}" if self.flush_error else ""),
+                    hint="try again when they are written, or make 'flush.size' larger",
+                )
+
+    def _unflushed(self) -> int:
+        return self._fresh.bytes + (0 if self._frozen is None else self._frozen[0].bytes)
+
+    # flushes
+
+    def flushed(self, state: str) -> int | None:
+        return self._base.flushed(state)
+
+    @property
+    def pending(self) -> Pending:
+        layers = [self._fresh, *(() if (frozen := self._frozen) is None else (frozen[0],))]
+        since = [layer.since for layer in layers if layer.since is not None]
+        return Pending(
+            sum(len(layer) for layer in layers),
+            sum(layer.bytes for layer in layers),
+            min(since, default=None),
+        )
+
+    def freeze(self, commit: int) -> int | None:
+        with self._turn:
+            self._check_open()
+            if self._frozen is None:
+                if self._fresh.since is None:
+                    return None
+                self._frozen = self._fresh, commit, self._next
+                self._fresh = self._new_layer()
+                self._show()
+            return self._frozen[1]
+
+    def flush(self, state: str) -> None:
+        frozen = self._frozen
+        if frozen is None:
+            return
+        layer, commit, next_row = frozen
+        before = self._base.version.number
+        self._flushing = True
+        try:
+            self._base.write(layer.table.scan(), state, commit, next_row)
+        finally:
+            with self._done:
+                self._flushing = False
+                self._done.notify_all()
+        with self._turn:
+            self._check_open()
+            self._frozen = None
+            if self._base.version.number > before + 1:
+                self._version += 1  # others have changed rows too
+            self._show()
+            self._done.notify_all()
+
+    # reading
+
+    def snapshot(self, commit: int | None = None) -> LayeredSnapshot:
+        self._check_open()
+        if commit is not None:
+            raise NotSupported(f"{self.what} does not keep earlier commits")
+        return self._latest
+
+    @property
+    def last_commit(self) -> int:
+        return self._commit
+
+    @property
+    def version(self) -> int:
+        self._check_open()
+        return self._version
+
+    def position(self, pipeline: str) -> Position | None:
+        return self._positions.get(pipeline)
+
+    def stats(self) -> dict[str, Any]:
+        base, pending = self._base.version, self.pending
+        return {
+            "rows": len(self.snapshot()),
+            "bytes": base.bytes + pending.bytes,
+            "where": self._place,
+            "version": base.number,
+            "files": base.files,
+            "pending_rows": pending.rows,
+            "flush_error": self.flush_error,
+            "changed_at": self._changed_at,
+        }
+
+    def rename(self, name: str) -> None:
+        self.what = f'table "{name}"'
+
+    @property
+    def stored_name(self) -> str | None:
+        return None if self._owned is None else self._owned.name
+
+    def remove(self) -> None:
+        """Removes the folder, if it is in the state directory; a Delta table at a ``path`` stays."""
+        if self._owned is not None and self._owned.exists():
+            shutil.rmtree(self._owned)
+
+    def fail(self, error: Error) -> None:
+        self._closed = self._closed or error
+
+    def close(self) -> None:
+        with self._turn:
+            if not isinstance(self._closed, Closed):
+                self._closed = Closed(f"{self.what} is closed")
+                _OPEN.discard(self._place)
+
+    def _check_open(self) -> None:
+        if self._closed is not None:
+            raise copy(self._closed)
+
+
+BACKEND = DeltaTable

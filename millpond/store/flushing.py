@@ -1,0 +1,142 @@
+"""Flushes tables that have a base outside, in a thread of its own.
+
+A flush sets the changes of a table apart, writes them to its base in one commit there, and then removes them from the
+journal. The base has the number of the last commit in it, so whatever step a crash comes after, a restart applies
+exactly the later changes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+
+from millpond import faults
+from millpond.errors import Closed, Error
+from millpond.store.store import Store
+from millpond.tables.flushed import FlushedTable
+
+log = logging.getLogger("millpond")
+_AGAIN = 1.0
+"""The minimum number of seconds after which a failed flush is tried again."""
+
+
+class Flusher:
+    """Flushes each table not before its ``flush.interval`` or ``flush.size``, and one table at a time."""
+
+    def __init__(self, store: Store, state: str):
+        self._store = store
+        self._state = state
+        self._wake = threading.Event()
+        self._turn = threading.Lock()
+        self._idle = True
+        self._ended = False
+        self._failed: dict[str, float] = {}
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Starts flushing once all tables are restored."""
+        self._store.visibility.listen(self._look)
+        self._look()
+
+    def _look(self) -> None:
+        """Wakes the thread, which starts when it is first needed, if there is something that it does not wait for."""
+        if self._ended or self._store.journal.read_only:
+            return
+        for _, table in self._tables():
+            pending = table.pending
+            if pending.rows and (self._idle or pending.bytes >= table.flush_size):
+                self._idle = False
+                self._wake.set()
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="millpond-flush", daemon=True)
+                    self._thread.start()
+                return
+
+    def _tables(self) -> Iterator[tuple[str, FlushedTable]]:
+        for name, table in self._store.backends():
+            if isinstance(table, FlushedTable):
+                yield name, table
+
+    def _run(self) -> None:
+        while not self._ended:
+            waits = []
+            for name, table in self._tables():
+                wait = self._wait(name, table)
+                if wait is not None and wait <= 0:
+                    self._try(name, table)
+                    wait = self._wait(name, table)
+                if wait is not None:
+                    waits.append(max(wait, 0.0))
+            self._idle = not waits
+            if self._wake.wait(min(waits, default=None)):
+                self._wake.clear()
+
+    def _wait(self, name: str, table: FlushedTable) -> float | None:
+        """Returns the seconds until the table is due; None if it has nothing to flush."""
+        pending = table.pending
+        if not pending.rows or pending.since is None or self._ended:
+            return None
+        now = time.monotonic()
+        failed = self._failed.get(name)
+        if failed is not None:
+            return failed + max(_AGAIN, min(table.flush_interval, 30.0)) - now
+        return 0.0 if pending.bytes >= table.flush_size else pending.since + table.flush_interval - now
+
+    def _try(self, name: str, table: FlushedTable) -> None:
+        try:
+            self.flush(name)
+            self._failed.pop(name, None)
+            table.flush_error = None
+        except Closed:
+            return
+        except Exception as error:
+            table.flush_error = error.message if isinstance(error, Error) else repr(error)
+            log.warning('the changes of table "%s" stay in the journal: %s', name, table.flush_error)
+            self._failed[name] = time.monotonic()
+
+    def flush(self, name: str) -> None:
+        """Flushes a table now, all that was committed before."""
+        store = self._store
+        table = store.table(name)
+        if not isinstance(table, FlushedTable) or store.journal.read_only:
+            return
+        with self._turn:
+            last = None
+            while True:
+                with store.writing:
+                    commit = store.journal.boundary()
+                    last = commit if last is None else last
+                    frozen = table.freeze(commit)
+                if frozen is None:
+                    return
+                self._write(name, table, frozen)
+                if frozen >= last:
+                    return
+
+    def _write(self, name: str, table: FlushedTable, commit: int) -> None:
+        store, journal = self._store, self._store.journal
+        journal.sync()  # what the base contains must never be newer than the journal
+        faults.reach("flush: set apart")
+        table.flush(self._state)
+        faults.reach("flush: in the base")
+        if store.journals(name):
+            nothing = journal.snapshot([table.schema.arrow().empty_table()])
+            journal.compact(name, nothing, commit=commit)
+            faults.reach("flush: forgotten")
+            while journal.sweep(name):
+                pass
+            while not self._ended and journal.shrink():
+                pass
+
+    def end(self, *, flush: bool = True) -> None:
+        """Waits for a running flush, and stops the thread; then flushes all tables once more. What cannot be flushed
+        stays in the journal.
+        """
+        self._ended = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+        for name, table in list(self._tables()) if flush else ():
+            self._try(name, table)

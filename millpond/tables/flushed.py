@@ -1,0 +1,64 @@
+"""Defines tables whose rows are in a base outside, with the newest changes on top.
+
+The journal has a change until a *flush* has written it to the base: many commits become one there. The base records the
+number of the last commit that it contains, in the same step, so that a restart applies what came after it and nothing
+twice.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+from millpond.tables.base import Backend
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Describes the changes that the base does not have: how many rows and bytes, and when the first of them came, in
+    seconds of ``time.monotonic``.
+    """
+
+    rows: int
+    bytes: int
+    since: float | None
+
+
+class FlushedTable(Backend):
+    """Represents a table with a base. The app's journal makes its changes durable until they are flushed.
+
+    ``freeze`` and ``flush`` are called by one thread at a time, while others read and apply.
+    """
+
+    what: str
+    """Names the table in messages."""
+    flush_interval: float
+    """Seconds that changes wait for others."""
+    flush_size: int
+    """Bytes of changes that are flushed without waiting."""
+    flush_error: str | None = None
+    """Why the last flush failed, if it did."""
+
+    @abstractmethod
+    def flushed(self, state: str) -> int | None:
+        """Returns the last commit of that state directory that the base contains; None if it contains none."""
+
+    @property
+    @abstractmethod
+    def pending(self) -> Pending: ...
+
+    @abstractmethod
+    def freeze(self, commit: int) -> int | None:
+        """Sets apart the changes up to the newest commit, for ``flush``; changes that a failed flush has left stay as
+        they are. Returns the last commit of what is set apart; None if there is nothing.
+        """
+
+    @abstractmethod
+    def flush(self, state: str) -> None:
+        """Writes what is set apart to the base, all or nothing. If the base contains it already, nothing changes."""
+
+    @abstractmethod
+    def wait_for_room(self, size: int) -> None:
+        """Waits while a flush runs, if the changes take several times ``flush_size``. Raises TableFull if they still
+        do.
+        """
