@@ -28,6 +28,7 @@ from millpond.store.old_rows import OldRows
 from millpond.store.query_states import QUERY_STATE
 from millpond.store.store import Store
 from millpond.store.undo import Undo
+from millpond.tables.flushed import FlushedTable
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -62,9 +63,14 @@ class Declarations:
             journal.drop_table(relation.name)
         elif relation.kind == "stream" and journal.stream_end(relation.name):
             journal.drop_stream(relation.name)
-        self.open(relation, table_options(checked))
+        options = table_options(checked)
+        self.open(relation, options)
         faults.reach("relation opened")
-        return saved(checked, identity(checked.statement))
+        made = saved(checked, identity(checked.statement))
+        if isinstance(table := self.store.table(relation.name), FlushedTable):
+            self.store.options[relation.name.lower()] = {**options, "anchor": table.anchor}
+            made.anchor = table.anchor
+        return made
 
     def _check_stored(self, checked: CheckedCreate) -> None:
         """Raises an error if another table of the app has its rows where this one would have them: a renamed table

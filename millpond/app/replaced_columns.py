@@ -101,5 +101,5 @@ def changes_of(
 def changed_options(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options that get other values."""
     there, wanted = without_secrets(known), without_secrets(wanted)
-    names = (there.keys() | wanted.keys()) - {"primary.key"}
+    names = (there.keys() | wanted.keys()) - {"primary.key", "anchor"}
     return {name: wanted.get(name) for name in names if there.get(name) != wanted.get(name)}

@@ -59,7 +59,7 @@ def edit_of(
     """
     named = entry.of_file or not same
     known = replace(entry, text=s.text, identity=identity(s), of_file=named, following=None, replaced=())
-    made = replace(saved(checked, identity(s)), name=entry.name, of_file=known.of_file)
+    made = replace(saved(checked, identity(s)), name=entry.name, of_file=known.of_file, anchor=entry.anchor)
     match difference:
         case Kept() if not same:
             return Edit(replace(known, changed=False, seal=made.seal))

@@ -132,6 +132,13 @@ class Journal:
         """Returns the newest commit's number; 0 before the first."""
         return self._writer.facts.last
 
+    def compacted(self, table: str) -> int | None:
+        """Returns the commit whose rows ``compact`` has stored last; None if it has not."""
+        with self._writer.reading() as connection:
+            query = "SELECT MAX(number) FROM changes WHERE name = ? AND is_snapshot = 1"
+            found: int | None = connection.execute(query, (table.lower(),)).fetchone()[0]
+            return found
+
     def boundary(self) -> int:
         """Returns the newest commit's number, for a snapshot that ``compact`` is given: later changes are stored apart
         from earlier ones. The caller makes sure that no commit comes in between.

@@ -95,6 +95,7 @@ class Saved:
             following=tuple(data["following"]) if "following" in data else None,
             shadowed=data.get("shadowed", False),
             seal=data.get("seal"),
+            anchor=data.get("anchor"),
             cascaded={name: tuple(found) for name, found in data.get("cascaded", {}).items()},
             **marks,
         )
@@ -153,6 +154,8 @@ class SavedRelation(Saved):
     """Whether what is built stays beside it until a statement swaps both."""
     seal: str | None = None
     """What tells the values of the variables in its query apart from others."""
+    anchor: Mapping[str, Any] | None = None
+    """What the table needs to find its rows again (``FlushedTable.anchor``)."""
     cascaded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The identities of the statements that went with each column that ALTER TABLE … CASCADE has dropped."""
 
@@ -171,6 +174,8 @@ class SavedRelation(Saved):
             changed |= {"shadowed": True} if self.shadowed else {}
         if self.seal is not None:
             changed["seal"] = self.seal
+        if self.anchor is not None:
+            changed["anchor"] = dict(self.anchor)
         if self.pending_with is not None:
             changed["pending_with"] = self.pending_with.dump()
         if self.cascaded:
@@ -218,7 +223,7 @@ def options_of(entry: SavedRelation, parsed: Parsed) -> dict[str, Any]:
     """Returns the options of a saved table. Secrets are not saved: they come from its text and the environment."""
     statement = parsed.require()[0]
     settings = statement.settings if isinstance(statement, CreateTable) else ()
-    found = dict(entry.options)
+    found = dict(entry.options) | ({} if entry.anchor is None else {"anchor": entry.anchor})
     for setting in settings:
         option = find_option(_secrets(entry.options), setting.name)
         if option is not None:

@@ -16,6 +16,7 @@ from millpond.journal.journal import Journal
 from millpond.journal.revision import Revision
 from millpond.sql.parse import parse
 from millpond.store.catalog import Saved, SavedRelation, options_of, without_secrets
+from millpond.tables.flushed import FlushedTable
 from millpond.tables.registry import find_backend
 from millpond.types import Schema
 
@@ -77,7 +78,12 @@ class DroppedTables:
         if entry is None:
             return
         options = options_of(entry, parse(entry.text))
-        backend = find_backend(str(options["extension"])).open(
+        kind = find_backend(str(options["extension"]))
+        if issubclass(kind, FlushedTable):
+            kind.remove_left(entry.name, options, self._home)
+            self.removed([name])
+            return
+        backend = kind.open(
             entry.name,
             entry.schema,
             options,

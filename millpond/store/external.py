@@ -62,17 +62,25 @@ def extent(changes: Mapping[str, Changes], sent: Mapping[str, pa.Table] | None) 
 
 def restore(table: Backend, name: str, journal: Journal, state: str, adapt: Adapt | None) -> None:
     """Applies what the journal has of a table that is in no database: to one with a base, what that does not have.
-    Raises StateForeign if the base has later commits of this state directory than the journal.
+    Raises StateForeign if the base has later commits of this state directory than the journal, or not all that the
+    journal has left to it.
     """
     if table.database is not None:
         return
     after, newest = -1, journal.last_commit()
-    if isinstance(table, FlushedTable) and (found := table.flushed(state)) is not None:
-        after = found
-        if found > newest:
+    if isinstance(table, FlushedTable):
+        found, left = table.flushed(state), journal.compacted(name)
+        after = -1 if found is None else found
+        if left is not None and after < left:
             table.close()
             raise StateForeign(
-                f"{table.what} has commit {found} of this state directory, which ends with commit {newest}: the "
+                f"{table.what} has lost commits of this state directory: it is older than the directory",
+                hint="bring it back as it was, or begin with a new state directory",
+            )
+        if after > newest:
+            table.close()
+            raise StateForeign(
+                f"{table.what} has commit {after} of this state directory, which ends with commit {newest}: the "
                 "directory is older than the table",
                 hint="use the newest state directory; a new one goes on from the rows of the table",
             )

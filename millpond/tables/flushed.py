@@ -8,7 +8,10 @@ twice.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from millpond.tables.base import Backend
 
@@ -32,12 +35,21 @@ class FlushedTable(Backend):
 
     what: str
     """Names the table in messages."""
+    anchor: Mapping[str, Any]
+    """What is saved with the options of the table, so that ``open`` finds the same base and no other one; it gets it as
+    the option ``anchor``.
+    """
     flush_interval: float
     """Seconds that changes wait for others."""
     flush_size: int
     """Bytes of changes that are flushed without waiting."""
     flush_error: str | None = None
     """Why the last flush failed, if it did."""
+
+    @classmethod
+    @abstractmethod
+    def remove_left(cls, name: str, values: Mapping[str, Any], home: Path) -> None:
+        """Removes what a DROP that was killed has left of a table, without opening it."""
 
     @abstractmethod
     def flushed(self, state: str) -> int | None:

@@ -3,7 +3,7 @@ the app that it contains.
 
 | transaction of the Delta table (``txn``) | its version                                             |
 |------------------------------------------|---------------------------------------------------------|
-| ``millpond state <identity>``            | the last commit of that state directory in the table    |
+| ``millpond state <identity> <table>``    | the last commit of that table of a state directory      |
 | ``millpond rows``                        | the number of the next row, if the table has no key     |
 | ``millpond writer``                      | who wrote last: a number that each open table draws     |
 """
@@ -27,6 +27,7 @@ from millpond.errors import (
     ConfigurationIssue,
     ConnectionLost,
     NotSupported,
+    StateForeign,
     TypeMismatch,
     UnknownName,
     without_passwords,
@@ -45,7 +46,10 @@ _DELETED = "_millpond_deleted"
 
 
 class BaseTable:
-    """Represents the Delta table, created if it does not exist."""
+    """Represents the Delta table, created if it does not exist and no ``known`` id says that it did.
+
+    ``own`` tells the table of the app from others that had, or have, their rows in the same place.
+    """
 
     def __init__(
         self,
@@ -54,16 +58,21 @@ class BaseTable:
         schema: Schema,
         *,
         null_keys: bool,
+        own: str,
+        known: str | None = None,
         partitions: Sequence[str] = (),
     ):
         self._place, self._storage = place, dict(storage)
         self.what = f'Delta table "{without_passwords(place)}"'
-        self._schema, self._null_keys = schema, null_keys
+        self._schema, self._null_keys, self._own = schema, null_keys, own
         self._columns = schema.columns if schema.key else (*schema.columns, Column(ROW, pa.int64()))
         delta, is_there = library(), exists(place, storage)
+        if known is not None and not is_there:
+            raise StateForeign(f"{self.what} is gone, with all rows that it had", hint=_BRING_BACK)
         with explained(place):
             if is_there:
                 self._table: DeltaTable = delta.DeltaTable(place, storage_options=dict(storage))
+                self._check_known(known)
                 self._check(partitions)
             else:
                 fields = [pa.field(c.name, stored_type(c.type)) for c in self._columns]
@@ -82,7 +91,19 @@ class BaseTable:
         if is_there and self._known_writer is None and schema.key:
             self._check_unique()
 
+        self.is_new = not is_there
+        """Whether it was created now."""
+
+    @property
+    def id(self) -> str:
+        """Returns what tells the Delta table from others, also from a later one in the same place."""
+        return str(self._table.metadata().id)
+
     # the table as it is found
+
+    def _check_known(self, known: str | None) -> None:
+        if known is not None and self.id != known:
+            raise StateForeign(f"{self.what} is not the one that had the rows", hint=_BRING_BACK)
 
     def _check(self, partitions: Sequence[str]) -> None:
         unknown = frozenset(self._table.protocol().reader_features or ()) - _FEATURES
@@ -139,7 +160,7 @@ class BaseTable:
 
     def flushed(self, state: str) -> int | None:
         """Returns the last commit of a state directory that the table contains."""
-        return self._number(_state(state))
+        return self._number(_state(state, self._own))
 
     @property
     def next_row(self) -> int:
@@ -157,7 +178,8 @@ class BaseTable:
         from deltalake.exceptions import CommitFailedError
 
         failed = ""
-        numbers = {_state(state): commit, _WRITER: self._writer}
+        entry = _state(state, self._own)
+        numbers = {entry: commit, _WRITER: self._writer}
         if not self._schema.key:
             numbers[_ROWS] = next_row
         with explained(self._place):
@@ -166,14 +188,14 @@ class BaseTable:
                 self._table.update_incremental()
                 if self._table.version() != before:
                     self.version = self._read()
-                if self._number(_WRITER) == self._writer and self._number(_state(state)) == commit:
+                if self._number(_WRITER) == self._writer and self._number(entry) == commit:
                     break  # it was made, and the answer was lost
                 self._check_writer()
                 transactions = [Transaction(app, number) for app, number in numbers.items()]
                 properties = CommitProperties(app_transactions=transactions)
                 try:
                     self._commit(changes, properties)
-                    if self._number(_state(state)) != commit:
+                    if self._number(entry) != commit:
                         # A merge that changes no row commits nothing.
                         self._append(changes.slice(0, 0), properties)
                     break
@@ -248,8 +270,11 @@ class BaseTable:
 _ROWS, _WRITER = "millpond rows", "millpond writer"
 
 
-def _state(identity: str) -> str:
-    return f"millpond state {identity}"
+_BRING_BACK = "bring it back as it was, or begin with a new state directory"
+
+
+def _state(identity: str, table: str) -> str:
+    return f"millpond state {identity} {table}"
 
 
 def _range(name: str, values: pa.ChunkedArray) -> str | None:

@@ -82,6 +82,15 @@ def exists(place: str, storage: Mapping[str, str]) -> bool:
         return bool(library().DeltaTable.is_deltatable(place, dict(storage)))
 
 
+def is_unused(place: str) -> bool:
+    """Returns whether a table is in a folder that nothing was ever written to."""
+    if not exists(place, {}):
+        return False
+    with explained(place):
+        table = library().DeltaTable(place)
+        return table.version() == 0 and not table.file_uris()
+
+
 @contextmanager
 def explained(place: str) -> Iterator[None]:
     """Raises errors of delta-rs, other than those of conflicts, as ours."""

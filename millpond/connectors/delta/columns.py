@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
-from millpond.errors import InvalidOption, TypeMismatch
-from millpond.types import Column, type_name
+from millpond.errors import InvalidOption, NotSupported, TypeMismatch
+from millpond.types import Column, Schema, type_name
 
 _FORBIDDEN = frozenset(" ,;{}()\n\t=")
 """Characters that Spark refuses in the names of columns of Delta tables."""
@@ -22,6 +24,18 @@ def check_column(column: Column, hint: str = "name it: … AS name") -> None:
             f'column "{column.name}": Delta has no {type_name(column.type)}',
             hint=f"CAST({column.name} AS STRING)",
         )
+
+
+def check_partitions(schema: Schema, names: Sequence[str]) -> None:
+    """Raises NotSupported for columns that no table is partitioned by: of BINARY, delta-rs reads other bytes than it
+    wrote.
+    """
+    for column in filter(None, map(schema.find, names)):
+        if column.type is not None and pa.types.is_binary(column.type):
+            raise NotSupported(
+                f'column "{column.name}" is BINARY: a table is not partitioned by such a column',
+                hint="leave it out of 'partition.by'",
+            )
 
 
 def _has_form(dtype: pa.DataType) -> bool:

@@ -11,6 +11,7 @@ from millpond.changes import Position
 from millpond.connectors.databases.rows_sink import ROWS_OPTIONS, TableSink
 from millpond.connectors.delta.client import STORAGE, exists, library, location, storage_options
 from millpond.connectors.delta.columns import check_column
+from millpond.connectors.delta.places import check_free
 from millpond.connectors.named_columns import named_columns
 from millpond.errors import NotSupported
 from millpond.options import Option
@@ -54,6 +55,7 @@ class DeltaSink(TableSink["WrittenTable"]):
         from millpond.connectors.delta.written_table import WrittenTable
 
         self.close()
+        check_free(self.table)
         partitions = partitions_of(self.values, self.columns)
         self._table = WrittenTable(self.table, storage_options(self.values), self.columns, partitions)
         if not self.exact:
@@ -69,6 +71,7 @@ class DeltaSink(TableSink["WrittenTable"]):
         self._opened().fitting(rows)
 
     def write(self, rows: pa.Table, position: Position | None) -> None:
+        check_free(self.table)
         with self._writing() as table:
             table.write(rows, position)
 

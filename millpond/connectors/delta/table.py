@@ -6,9 +6,9 @@ flush writes the layer to the base, as one commit there.
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
+import uuid
 from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
@@ -20,14 +20,14 @@ import pyarrow.compute as pc
 
 from millpond.changes import ROW, Changes, Position
 from millpond.connectors.delta.base_table import BaseTable
-from millpond.connectors.delta.client import STORAGE, library, place_of, storage_options
-from millpond.connectors.delta.columns import check_column
+from millpond.connectors.delta.client import STORAGE, is_unused, library, storage_options
+from millpond.connectors.delta.columns import check_column, check_partitions
 from millpond.connectors.delta.layer import Layer
 from millpond.connectors.delta.layered import LayeredSnapshot
+from millpond.connectors.delta.places import leave, own_folder, place_for, remove_folder, take
 from millpond.connectors.named_columns import named_columns
 from millpond.connectors.table import numbered
 from millpond.errors import (
-    AlreadyExists,
     Closed,
     Error,
     InvalidOption,
@@ -40,12 +40,9 @@ from millpond.records.checks import checked
 from millpond.tables.flushed import FlushedTable, Pending
 from millpond.types import Schema
 
-_FOLDER = "delta"
 _MOST = 4
 """How many times ``flush.size`` the changes may take that are not in the base."""
 _WAIT = 60.0
-_OPEN: set[str] = set()
-_OPENING = threading.Lock()
 
 
 class DeltaTable(FlushedTable):
@@ -96,14 +93,17 @@ class DeltaTable(FlushedTable):
         values: Mapping[str, Any],
         *,
         null_keys: bool,
-        owned: Path | None,
+        anchor: Mapping[str, Any],
+        home: Path | None,
     ):
         self.schema = schema
         self.what = f'table "{name}"'
         self.null_keys = null_keys
         self.flush_interval = float(values.get("flush.interval", 30.0))
         self.flush_size = int(values.get("flush.size", 64 << 20))
-        self._base, self._place, self._owned = base, place, owned
+        self._base, self._place, self._home = base, place, home
+        self._stored = str(values.get("table") or name).lower()
+        self.anchor = anchor
         self._turn = threading.RLock()
         self._done = threading.Condition(self._turn)
         self._flushing = False
@@ -133,28 +133,31 @@ class DeltaTable(FlushedTable):
         if ROW in schema:
             raise InvalidOption(f'table "{name}": "{ROW}" is the name of the numbers of rows')
         partitions = named_columns("partition.by", values.get("partition.by"), schema.names)
-        owned = None
-        if values.get("path"):
-            place = place_of(str(values["path"]))
-        elif home is None:
-            raise InvalidOption(f'table "{name}" needs a folder', hint="WITH ('path' = 'lake/t')")
-        else:
-            owned = home / _FOLDER / str(values.get("table") or name).lower()
-            place = str(owned)
-        with _OPENING:
-            if place in _OPEN:
-                raise AlreadyExists(
-                    f'another table has its rows in "{place}"',
-                    hint=f"give table \"{name}\" another place: WITH ('path' = '…')",
-                )
-            _OPEN.add(place)
+        check_partitions(schema, partitions)
+        place, known = place_for(name, values, home), values.get("anchor") or {}
+        take(place, name)
         try:
+            if home is not None and not known and not values.get("path") and is_unused(place):
+                remove_folder(home, Path(place))  # a CREATE TABLE that was killed has left it
+            own = str(known.get("table") or uuid.uuid4().hex)
             base = BaseTable(
-                place, storage_options(values), schema, null_keys=null_keys, partitions=partitions
+                place,
+                storage_options(values),
+                schema,
+                null_keys=null_keys,
+                own=own,
+                known=known.get("id"),
+                partitions=partitions,
             )
-            return cls(name, schema, base, place, values, null_keys=null_keys, owned=owned)
+            check_partitions(schema, base.partitions)
+            anchor = known or {"id": base.id, "table": own}
+            if not known and values.get("path"):
+                anchor["path"] = place
+            elif not known:
+                anchor["owned"] = base.is_new
+            return cls(name, schema, base, place, values, null_keys=null_keys, anchor=anchor, home=home)
         except BaseException:
-            _OPEN.discard(place)
+            leave(place)
             raise
 
     def _new_layer(self) -> Layer:
@@ -325,12 +328,17 @@ class DeltaTable(FlushedTable):
 
     @property
     def stored_name(self) -> str | None:
-        return None if self._owned is None else self._owned.name
+        return None if "path" in self.anchor else self._stored
 
     def remove(self) -> None:
-        """Removes the folder, if it is in the state directory; a Delta table at a ``path`` stays."""
-        if self._owned is not None and self._owned.exists():
-            shutil.rmtree(self._owned)
+        """Removes the folder, if it was created in the state directory; a Delta table at a ``path`` stays."""
+        if self._home is not None and self.anchor.get("owned"):
+            remove_folder(self._home, Path(self._place))
+
+    @classmethod
+    def remove_left(cls, name: str, values: Mapping[str, Any], home: Path) -> None:
+        if (values.get("anchor") or {}).get("owned"):
+            remove_folder(home, own_folder(home, str(values.get("table") or name)))
 
     def fail(self, error: Error) -> None:
         self._closed = self._closed or error
@@ -339,7 +347,7 @@ class DeltaTable(FlushedTable):
         with self._turn:
             if not isinstance(self._closed, Closed):
                 self._closed = Closed(f"{self.what} is closed")
-                _OPEN.discard(self._place)
+                leave(self._place)
 
     def _check_open(self) -> None:
         if self._closed is not None:
