@@ -26,7 +26,6 @@ from millpond.errors import (
     InvalidRecord,
     NotSupported,
     StateForeign,
-    TableFull,
     TypeMismatch,
     UnknownName,
 )
@@ -353,16 +352,16 @@ def test_others_may_read_and_optimize_but_one_app_writes(tmp_path: Path, caplog:
 def test_changes_that_cannot_be_flushed_stay_up_to_a_limit(tmp_path: Path, monkeypatch: Any) -> None:
     at = tmp_path / "lake"
     with App(keyed(at, ", 'flush.size' = '1KB'"), state=tmp_path / "state") as app:
-        flusher, table = app._runtime.compactor.flusher, app._runtime.store.backend("t")
-        monkeypatch.setattr(flusher, "_look", lambda: None)
+        table = app._runtime.store.backend("t")
 
         def lost(*_: Any) -> None:
             raise ConnectionLost("the store does not answer")
 
         monkeypatch.setattr(table._base, "write", lost)  # type: ignore[attr-defined]
-        with pytest.raises(TableFull, match="changes that its Delta table does not have"):
+        with pytest.raises(ConnectionLost, match="changes that its Delta table does not have") as refused:
             for number in range(1000):
                 app.sql(f"INSERT INTO t VALUES ({number}, '{'x' * 200}')")
+        assert refused.value.code == "table_full" and " 4 kB of " in refused.value.message
         there = rows(app, "t")
         assert 10 < len(there) < 40
         with pytest.raises(ConnectionLost):

@@ -236,8 +236,8 @@ class Removal:
         self._outside, self._parts = outside, dict(of.runner.parts)
         self._staying = [] if failed else without_note(set(self._relations), of.saved)
         for name in outside if not failed else ():
-            of.store.backend(name).snapshot()
-            of.dropped_tables.flush(name)
+            tables[name].snapshot()
+            of.dropped_tables.flush(name, tables[name])
         for query in self._queries if not failed else ():
             of.runner.make_visible(query)
         marks = self._marks_of_statements()

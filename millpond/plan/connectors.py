@@ -13,6 +13,7 @@ from millpond.connectors.sink import find_sink
 from millpond.connectors.source import Source, find_source
 from millpond.options import Option
 from millpond.sql.catalog import Relation
+from millpond.tables.memory import MemoryTable
 from millpond.tables.registry import find_backend
 from millpond.types import Schema
 
@@ -72,6 +73,9 @@ class Connectors:
 
     def place(self, values: Mapping[str, Any]) -> str | None:
         return find_backend(str(values.get("extension") or "memory")).place(values)
+
+    def times_rows(self, values: Mapping[str, Any]) -> bool:
+        return issubclass(find_backend(str(values.get("extension") or "memory")), MemoryTable)
 
     def evicts(self, values: Mapping[str, Any]) -> bool:
         return find_backend(str(values.get("extension") or "memory")).evicts

@@ -46,6 +46,9 @@ class World(Protocol):
     def place(self, values: Mapping[str, Any]) -> str | None:
         """Returns the database that stores a table with these options; None for the app's journal."""
 
+    def times_rows(self, values: Mapping[str, Any]) -> bool:
+        """Returns whether a table with these options can remember when each row was last changed."""
+
     def evicts(self, values: Mapping[str, Any]) -> bool:
         """Returns whether rows leave a table with these options without a change."""
 

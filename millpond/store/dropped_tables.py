@@ -16,6 +16,7 @@ from millpond.journal.journal import Journal
 from millpond.journal.revision import Revision
 from millpond.sql.parse import parse
 from millpond.store.catalog import Saved, SavedRelation, options_of, without_secrets
+from millpond.tables.base import Backend
 from millpond.tables.flushed import FlushedTable
 from millpond.tables.registry import find_backend
 from millpond.types import Schema
@@ -32,11 +33,21 @@ class DroppedTables:
         self, journal: Journal, home: Path, mask: Callable[[str], str], flush: Callable[[str], None]
     ):
         self._journal = journal
-        self.flush = flush
-        """Writes the last changes of a table to its base, before it is dropped."""
+        self._flush = flush
         self._home = home
         self._mask = mask
         self._entries: dict[str, SavedRelation] = {}
+
+    def flush(self, name: str, table: Backend) -> None:
+        """Writes the last changes of a table that is dropped to its base, if it has one that stays."""
+        if not isinstance(table, FlushedTable) or not table.base_stays:
+            return
+        try:
+            self._flush(name)
+        except Error as error:
+            rows = table.pending.rows
+            error.hint = f"its base does not have {rows:,} changed rows yet: drop it when the store answers"
+            raise
 
     def restore(self, entry: Entry) -> None:
         found = Saved.of(entry)

@@ -10,6 +10,7 @@ from millpond.changes import Changes
 from millpond.errors import Conflict, NotSupported, StateForeign
 from millpond.journal.blob_rows import Adapt
 from millpond.journal.journal import Journal
+from millpond.locks import OwnTurns
 from millpond.tables.base import Backend, Database, Snapshot
 from millpond.tables.flushed import FlushedTable
 from millpond.tables.memory import MemoryTable
@@ -54,6 +55,13 @@ def copied(snapshot: Snapshot) -> Snapshot:
     return copy.snapshot()
 
 
+def wait_for_room(tables: Mapping[str, Backend], changes: Mapping[str, Changes], writing: OwnTurns) -> None:
+    """Waits until the tables with a base can take the changes, unless this thread holds up other commits."""
+    for name, table in tables.items():
+        if isinstance(table, FlushedTable) and not writing.mine:
+            table.wait_for_room(changes[name].rows.nbytes if name in changes else 0)
+
+
 def extent(changes: Mapping[str, Changes], sent: Mapping[str, pa.Table] | None) -> tuple[int, int]:
     """Returns how many rows and bytes a commit has."""
     tables = [*(change.rows for change in changes.values()), *(sent or {}).values()]
@@ -84,5 +92,14 @@ def restore(table: Backend, name: str, journal: Journal, state: str, adapt: Adap
                 "directory is older than the table",
                 hint="use the newest state directory; a new one goes on from the rows of the table",
             )
-    for changes in journal.restore(name, adapt, after=after):
+    last = after
+
+    def noted(number: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        nonlocal last
+        last = max(last, number)
+        return rows if adapt is None else adapt(number, rows)
+
+    for changes in journal.restore(name, noted if isinstance(table, FlushedTable) else adapt, after=after):
         table.restore(changes)
+    if isinstance(table, FlushedTable) and last > after:
+        table.restored(last)

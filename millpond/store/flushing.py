@@ -8,9 +8,11 @@ exactly the later changes.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterator
+from weakref import WeakKeyDictionary
 
 from millpond import faults
 from millpond.errors import Closed, Error
@@ -21,6 +23,9 @@ log = logging.getLogger("millpond")
 _AGAIN = 1.0
 """The minimum number of seconds after which a failed flush is tried again."""
 
+CLOSING = 30.0
+"""The maximum number of seconds that closing an app waits for stores, if a journal has the changes."""
+
 
 class Flusher:
     """Flushes each table not before its ``flush.interval`` or ``flush.size``, and one table at a time."""
@@ -29,8 +34,10 @@ class Flusher:
         self._store = store
         self._state = state
         self._wake = threading.Event()
-        self._turn = threading.Lock()
-        self._idle = True
+        self._starting = threading.Lock()
+        self._turns: WeakKeyDictionary[FlushedTable, threading.Lock] = WeakKeyDictionary()
+        self._next = math.inf
+        """When the thread looks at the tables again; infinite while it looks."""
         self._ended = False
         self._failed: dict[str, float] = {}
         self._thread: threading.Thread | None = None
@@ -41,18 +48,23 @@ class Flusher:
         self._look()
 
     def _look(self) -> None:
-        """Wakes the thread, which starts when it is first needed, if there is something that it does not wait for."""
+        """Wakes the thread, which starts when it is first needed, if a table is due before it looks again."""
         if self._ended or self._store.journal.read_only:
             return
-        for _, table in self._tables():
-            pending = table.pending
-            if pending.rows and (self._idle or pending.bytes >= table.flush_size):
-                self._idle = False
+        for name, table in self._tables():
+            wait = self._wait(name, table)
+            if wait is not None and time.monotonic() + wait < self._next:
                 self._wake.set()
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="millpond-flush", daemon=True)
-                    self._thread.start()
+                self._start()
                 return
+
+    def _start(self) -> None:
+        if self._thread is None:
+            with self._starting:
+                if self._thread is None:
+                    thread = threading.Thread(target=self._run, name="millpond-flush", daemon=True)
+                    thread.start()
+                    self._thread = thread
 
     def _tables(self) -> Iterator[tuple[str, FlushedTable]]:
         for name, table in self._store.backends():
@@ -61,7 +73,10 @@ class Flusher:
 
     def _run(self) -> None:
         while not self._ended:
-            waits = []
+            self._wake.clear()
+            self._next, waits = math.inf, []
+            if self._ended:
+                return
             for name, table in self._tables():
                 wait = self._wait(name, table)
                 if wait is not None and wait <= 0:
@@ -69,9 +84,9 @@ class Flusher:
                     wait = self._wait(name, table)
                 if wait is not None:
                     waits.append(max(wait, 0.0))
-            self._idle = not waits
-            if self._wake.wait(min(waits, default=None)):
-                self._wake.clear()
+            wait = min(waits, default=None)
+            self._next = math.inf if wait is None else time.monotonic() + wait
+            self._wake.wait(wait)
 
     def _wait(self, name: str, table: FlushedTable) -> float | None:
         """Returns the seconds until the table is due; None if it has nothing to flush."""
@@ -88,13 +103,14 @@ class Flusher:
         try:
             self.flush(name)
             self._failed.pop(name, None)
-            table.flush_error = None
+            table.flush_ended(None)
         except Closed:
             return
         except Exception as error:
-            table.flush_error = error.message if isinstance(error, Error) else repr(error)
-            log.warning('the changes of table "%s" stay in the journal: %s', name, table.flush_error)
+            why = error.message if isinstance(error, Error) else repr(error)
+            log.warning('the changes of table "%s" stay in the journal: %s', name, why)
             self._failed[name] = time.monotonic()
+            table.flush_ended(why)
 
     def flush(self, name: str) -> None:
         """Flushes a table now, all that was committed before."""
@@ -102,13 +118,14 @@ class Flusher:
         table = store.table(name)
         if not isinstance(table, FlushedTable) or store.journal.read_only:
             return
-        with self._turn:
+        with self._turns.setdefault(table, threading.Lock()):
             last = None
             while True:
                 with store.writing:
-                    commit = store.journal.boundary()
-                    last = commit if last is None else last
-                    frozen = table.freeze(commit)
+                    boundary = store.journal.boundary()
+                    last = table.last_commit if last is None else last
+                    # The base gets the number of a commit that the journal has: others may have written nothing.
+                    frozen = table.freeze(boundary)
                 if frozen is None:
                     return
                 self._write(name, table, frozen)
@@ -132,10 +149,20 @@ class Flusher:
 
     def end(self, *, flush: bool = True) -> None:
         """Waits for a running flush, and stops the thread; then flushes all tables once more. What cannot be flushed
-        stays in the journal.
+        stays in the journal, as what takes too long does: a restart applies it if the base has not got it.
         """
         self._ended = True
         self._wake.set()
+        if self._thread is None and not any(True for _ in self._tables()):
+            return
+        last = threading.Thread(target=self._end, args=(flush,), name="millpond-last-flush", daemon=True)
+        last.start()
+        kept = all(self._store.journals(name) for name, _ in self._tables())
+        last.join(CLOSING if kept else None)
+        if last.is_alive():
+            log.warning("changes of tables stay in the journal: their store took more than %g s", CLOSING)
+
+    def _end(self, flush: bool) -> None:
         if self._thread is not None:
             self._thread.join()
         for name, table in list(self._tables()) if flush else ():

@@ -26,7 +26,7 @@ from millpond.store.change_feed import Feed, Touched, Watcher
 from millpond.store.changelogs import Changelogs
 from millpond.store.dependents import Dependents, NoDependents, Together
 from millpond.store.done_marks import in_database
-from millpond.store.external import extent, no_common_commit, one_database, restore, unaltered
+from millpond.store.external import extent, no_common_commit, one_database, restore, unaltered, wait_for_room
 from millpond.store.logged_tables import LoggedTables
 from millpond.store.snapshot import StoreSnapshot
 from millpond.store.visibility import Visibility, interrupt_in
@@ -245,6 +245,7 @@ class Store:
             return number is not None
         # What would make ``apply`` fail is found before it is in the journal.
         changes = {name: tables[name].check(change) for name, change in changes.items()}
+        wait_for_room(tables, changes, self.writing)
         with self.writing, Together(self.dependents) as together:
             self.visibility.check_running()
             unaltered(changes, tables, self._tables)
@@ -325,6 +326,7 @@ class Store:
                 return changes, answer
 
             return self._write_outside(database, alone, () if position is None else (position,), done)[1]
+        wait_for_room({name: self._tables[name.lower()] for name in into}, {}, self.writing)
         with self.writing:
             changes, answer = find(self.snapshots())
             rows = sent(answer) if sent is not None else {}

@@ -46,6 +46,9 @@ class FlushedTable(Backend):
     flush_error: str | None = None
     """Why the last flush failed, if it did."""
 
+    base_stays: bool = True
+    """Whether the base stays when the table is dropped."""
+
     @classmethod
     @abstractmethod
     def remove_left(cls, name: str, values: Mapping[str, Any], home: Path) -> None:
@@ -60,9 +63,14 @@ class FlushedTable(Backend):
     def pending(self) -> Pending: ...
 
     @abstractmethod
+    def restored(self, commit: int) -> None:
+        """Records which is the last commit of what ``restore`` was given."""
+
+    @abstractmethod
     def freeze(self, commit: int) -> int | None:
         """Sets apart the changes up to the newest commit, for ``flush``; changes that a failed flush has left stay as
-        they are. Returns the last commit of what is set apart; None if there is nothing.
+        they are. Returns the last commit of what is set apart, which is ``commit`` if they came without numbers; None
+        if there is nothing.
         """
 
     @abstractmethod
@@ -71,6 +79,10 @@ class FlushedTable(Backend):
 
     @abstractmethod
     def wait_for_room(self, size: int) -> None:
-        """Waits while a flush runs, if the changes take several times ``flush_size``. Raises TableFull if they still
-        do.
+        """Waits until changes of that size can be committed, if those that are not flushed take several times
+        ``flush_size``. Raises an error that says to try again if the last flush failed, or takes too long.
         """
+
+    @abstractmethod
+    def flush_ended(self, error: str | None) -> None:
+        """Records why a flush failed, None if it did not, and wakes those who wait for room."""

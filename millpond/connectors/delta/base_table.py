@@ -11,7 +11,9 @@ the app that it contains.
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -73,7 +75,7 @@ class BaseTable:
             if is_there:
                 self._table: DeltaTable = delta.DeltaTable(place, storage_options=dict(storage))
                 self._check_known(known)
-                self._check(partitions)
+                self._check(self._table, partitions)
             else:
                 fields = [pa.field(c.name, stored_type(c.type)) for c in self._columns]
                 self._table = delta.DeltaTable.create(
@@ -87,7 +89,8 @@ class BaseTable:
         self.partitions = tuple(self._table.metadata().partition_columns)
         self._writer = secrets.randbelow(1 << 62)
         self._known_writer = self._number(_WRITER)
-        self.version = self._read()
+        self._writes, self._versions = 0, threading.RLock()
+        self.version = self._read(self._table, 0)
         if is_there and self._known_writer is None and schema.key:
             self._check_unique()
 
@@ -105,13 +108,13 @@ class BaseTable:
         if known is not None and self.id != known:
             raise StateForeign(f"{self.what} is not the one that had the rows", hint=_BRING_BACK)
 
-    def _check(self, partitions: Sequence[str]) -> None:
-        unknown = frozenset(self._table.protocol().reader_features or ()) - _FEATURES
-        mapped = self._table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none"
+    def _check(self, table: DeltaTable, partitions: Sequence[str] = ()) -> None:
+        unknown = frozenset(table.protocol().reader_features or ()) - _FEATURES
+        mapped = table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none"
         if unknown or mapped:
             named = ", ".join(sorted(unknown | ({"columnMapping"} if mapped else frozenset())))
             raise NotSupported(f"{self.what} has features that are not written here: {named}")
-        there = {f.name.lower(): f for f in pa.schema(self._table.schema().to_arrow())}
+        there = {f.name.lower(): f for f in pa.schema(table.schema().to_arrow())}
         listed = ", ".join(f.name for f in there.values())
         for column in self._columns:
             field = there.pop(column.name.lower(), None)
@@ -133,7 +136,7 @@ class BaseTable:
                 f'{self.what} has the column "{next(iter(there.values())).name}", which is not declared',
                 hint=f"declare all its columns: {listed}",
             )
-        cut = list(self._table.metadata().partition_columns)
+        cut = list(table.metadata().partition_columns)
         if partitions and [p.lower() for p in partitions] != [c.lower() for c in cut]:
             raise ConfigurationIssue(
                 f"{self.what} is partitioned by {', '.join(cut) or 'nothing'}, not by {', '.join(partitions)}",
@@ -151,8 +154,24 @@ class BaseTable:
                 hint="declare the columns that identify a row as PRIMARY KEY, or remove the rows",
             )
 
-    def _read(self) -> BaseVersion:
-        return BaseVersion(self._table, self._place, self._storage, self._columns)
+    def _read(self, table: DeltaTable, writes: int) -> BaseVersion:
+        newer = partial(self._newer, writes)
+        return BaseVersion(table, self._place, self._storage, self._columns, newer)
+
+    def _newer(self, writes: int) -> BaseVersion | None:
+        """Returns the newest version for those who read an earlier one; None if a write has begun since that one."""
+        with explained(self._place):
+            table = library().DeltaTable(self._place, storage_options=self._storage)
+            self._check(table)
+        newest = self._read(table, writes)
+        with self._versions:
+            return self._moved(newest) if writes == self._writes else None
+
+    def _moved(self, newest: BaseVersion) -> BaseVersion:
+        with self._versions:
+            if newest.number > self.version.number:
+                self.version = newest
+            return self.version
 
     def _number(self, transaction: str) -> int | None:
         found: int | None = self._table.transaction_version(transaction)
@@ -178,16 +197,18 @@ class BaseTable:
         from deltalake.exceptions import CommitFailedError
 
         failed = ""
+        with self._versions:
+            self._writes += 1
         entry = _state(state, self._own)
         numbers = {entry: commit, _WRITER: self._writer}
         if not self._schema.key:
             numbers[_ROWS] = next_row
         with explained(self._place):
             for _ in range(_TRIES):
-                before = self._table.version()
                 self._table.update_incremental()
-                if self._table.version() != before:
-                    self.version = self._read()
+                if self._table.version() != self.version.number:
+                    self._check(self._table)
+                    self._moved(self._read(self._table, self._writes))
                 if self._number(_WRITER) == self._writer and self._number(entry) == commit:
                     break  # it was made, and the answer was lost
                 self._check_writer()
@@ -204,7 +225,7 @@ class BaseTable:
             else:
                 raise ConnectionLost(f"{self.what}: others change the same rows: {failed}")
         self._known_writer = self._writer
-        self.version = self._read()
+        self._moved(self._read(self._table, self._writes))
 
     def _check_writer(self) -> None:
         if self._number(_WRITER) not in (self._known_writer, self._writer):

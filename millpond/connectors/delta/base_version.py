@@ -4,8 +4,8 @@ not opened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING, Any
@@ -28,11 +28,27 @@ Of = Callable[[pa.DataType], bool]
 """Says whether columns of a type may be in a condition."""
 
 
-class BaseVersion:
-    """Represents a version, with the columns of a table here, ``_row`` included if it has no key."""
+class FileGone(Exception):
+    """Reports that a file of a version is not there any more."""
 
-    def __init__(self, table: DeltaTable, place: str, storage: Mapping[str, str], columns: Sequence[Column]):
+
+class BaseVersion:
+    """Represents a version, with the columns of a table here, ``_row`` included if it has no key.
+
+    ``newer`` returns a later version, if there is one with the same changes of this app: it is read if files of this
+    one are gone, as they are after OPTIMIZE and VACUUM.
+    """
+
+    def __init__(
+        self,
+        table: DeltaTable,
+        place: str,
+        storage: Mapping[str, str],
+        columns: Sequence[Column],
+        newer: Callable[[], BaseVersion | None],
+    ):
         self._place = place
+        self._newer = newer
         self._columns = tuple(columns)
         with explained(place):
             files = pa.table(table.get_add_actions(flatten=True))
@@ -72,27 +88,34 @@ class BaseVersion:
         """Returns rows of the files that can have some that meet a condition; ``where`` makes it of the columns that
         may be in it.
         """
+        try:
+            return self.read_now(columns, where)
+        except FileGone as error:
+            gone = error
+        newer = self._newer()
+        if newer is not None:
+            with suppress(FileGone):
+                return newer.read_now(columns, where)
+        raise SourceChanged(
+            f'Delta table "{self._place}" does not have a file of version {self.number} any more: {gone}',
+            hint="try again; VACUUM must keep what is read",
+        )
+
+    def read_now(self, columns: Sequence[Column], where: Callable[[Of], pc.Expression | None]) -> pa.Table:
+        """Returns rows of this version. Raises FileGone if it lacks a file."""
         if not self.count:
             return _empty(columns)
         names = [self._spelled[c.name.lower()] for c in columns]
-        with self._reading():
-            found = some_of(self._dataset, where(is_pruned)).to_table(
-                columns=list(dict.fromkeys(names)), filter=where(is_filtered)
-            )
+        with explained(self._place):
+            try:
+                found = some_of(self._dataset, where(is_pruned)).to_table(
+                    columns=list(dict.fromkeys(names)), filter=where(is_filtered)
+                )
+            except FileNotFoundError as error:
+                raise FileGone(str(error)) from None
         return pa.table(
             [_decoded(found[n], c.type) for n, c in zip(names, columns, strict=True)], _fields(columns)
         )
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        try:
-            with explained(self._place):
-                yield
-        except FileNotFoundError as error:
-            raise SourceChanged(
-                f'Delta table "{self._place}" does not have a file of version {self.number} any more: {error}',
-                hint="VACUUM must keep what is read",
-            ) from None
 
     def _named(self, names: Sequence[str] | None) -> list[Column]:
         return list(self._columns) if names is None else [self._column(name) for name in names]

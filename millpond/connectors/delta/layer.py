@@ -28,6 +28,8 @@ class Layer:
             Schema((*nullable, Column(GONE, pa.bool_())), schema.key or (ROW,)), null_keys=null_keys
         )
         self.bytes = 0
+        self.commit: int | None = None
+        """The last commit in it, if commits have numbers."""
         self.since: float | None = None
 
     def apply(self, changes: Changes) -> None:

@@ -32,7 +32,7 @@ class LayeredSnapshot(Snapshot):
         self.schema = schema
         self.version = version
         self._layers = tuple(layers)
-        self._base = base
+        self.base = self._base = base
         self._identity = [self._column(name).name for name in schema.key] or [ROW]
 
     def get(

@@ -29,11 +29,11 @@ from millpond.connectors.named_columns import named_columns
 from millpond.connectors.table import numbered
 from millpond.errors import (
     Closed,
+    ConnectionLost,
     Error,
     InvalidOption,
     InvalidRecord,
     NotSupported,
-    TableFull,
 )
 from millpond.options import Option
 from millpond.records.checks import checked
@@ -43,6 +43,12 @@ from millpond.types import Schema
 _MOST = 4
 """How many times ``flush.size`` the changes may take that are not in the base."""
 _WAIT = 60.0
+
+
+class Unflushed(ConnectionLost):
+    """Reports that too many changes wait for a flush. A running statement tries again."""
+
+    code = "table_full"
 
 
 class DeltaTable(FlushedTable):
@@ -104,9 +110,9 @@ class DeltaTable(FlushedTable):
         self._base, self._place, self._home = base, place, home
         self._stored = str(values.get("table") or name).lower()
         self.anchor = anchor
+        self.base_stays = not anchor.get("owned")
         self._turn = threading.RLock()
         self._done = threading.Condition(self._turn)
-        self._flushing = False
         self._fresh = self._new_layer()
         self._frozen: tuple[Layer, int, int] | None = None
         self._next = base.next_row
@@ -190,6 +196,8 @@ class DeltaTable(FlushedTable):
                 if not self.schema.key:
                     fitting = Changes(numbered(fitting.rows, self._take_numbers), fitting.deleted)
                 self._fresh.apply(fitting)
+                if commit is not None and len(fitting):
+                    self._fresh.commit = commit
             except BaseException:
                 self._next = before
                 raise
@@ -201,6 +209,9 @@ class DeltaTable(FlushedTable):
                 self._positions[position.pipeline] = position
             self._commit = self._commit if commit is None else commit
             return True
+
+    def restored(self, commit: int) -> None:
+        self._fresh.commit = commit
 
     def _take_numbers(self, count: int, highest: int) -> int:
         first = max(self._next, highest + 1)
@@ -225,20 +236,35 @@ class DeltaTable(FlushedTable):
         return fitting
 
     def admit(self, changes: Changes) -> None:
-        self.wait_for_room(changes.rows.nbytes)
+        most = _MOST if self.flush_error else 2 * _MOST  # other commits may have come since there was room
+        with self._turn:
+            if not self._has_room(changes.rows.nbytes, most):
+                raise self._full()
 
     def wait_for_room(self, size: int) -> None:
-        limit = _MOST * self.flush_size
         with self._done:
-            if self._unflushed() + size <= limit or not self._unflushed():
-                return
-            self._done.wait_for(lambda: not self._flushing, timeout=_WAIT)
-            if self._unflushed() + size > limit:
-                raise TableFull(
-                    f"{self.what} has {self._unflushed() >> 20} MB of changes that its Delta table does not have yet"
-                    + (f": {self.flush_error}" if self.flush_error else ""),
-                    hint="try again when they are written, or make 'flush.size' larger",
-                )
+            self._done.wait_for(
+                lambda: self._has_room(size, _MOST) or self.flush_error or self._closed, timeout=_WAIT
+            )
+            self._check_open()
+            if not self._has_room(size, _MOST):
+                raise self._full()
+
+    def flush_ended(self, error: str | None) -> None:
+        with self._done:
+            self.flush_error = error
+            self._done.notify_all()
+
+    def _has_room(self, size: int, most: int) -> bool:
+        unflushed = self._unflushed()
+        return not unflushed or unflushed + size <= most * self.flush_size
+
+    def _full(self) -> Unflushed:
+        return Unflushed(
+            f"{self.what} has {_sized(self._unflushed())} of changes that its Delta table does not have yet"
+            + (f": {self.flush_error}" if self.flush_error else ""),
+            hint="try again when they are written, or make 'flush.size' larger",
+        )
 
     def _unflushed(self) -> int:
         return self._fresh.bytes + (0 if self._frozen is None else self._frozen[0].bytes)
@@ -264,7 +290,8 @@ class DeltaTable(FlushedTable):
             if self._frozen is None:
                 if self._fresh.since is None:
                     return None
-                self._frozen = self._fresh, commit, self._next
+                last = self._fresh.commit
+                self._frozen = self._fresh, commit if last is None else last, self._next
                 self._fresh = self._new_layer()
                 self._show()
             return self._frozen[1]
@@ -275,13 +302,7 @@ class DeltaTable(FlushedTable):
             return
         layer, commit, next_row = frozen
         before = self._base.version.number
-        self._flushing = True
-        try:
-            self._base.write(layer.table.scan(), state, commit, next_row)
-        finally:
-            with self._done:
-                self._flushing = False
-                self._done.notify_all()
+        self._base.write(layer.table.scan(), state, commit, next_row)
         with self._turn:
             self._check_open()
             self._frozen = None
@@ -296,6 +317,10 @@ class DeltaTable(FlushedTable):
         self._check_open()
         if commit is not None:
             raise NotSupported(f"{self.what} does not keep earlier commits")
+        if self._latest.base is not self._base.version:
+            with self._turn:
+                self._version += 1  # others may have changed rows
+                self._show()
         return self._latest
 
     @property
@@ -348,10 +373,19 @@ class DeltaTable(FlushedTable):
             if not isinstance(self._closed, Closed):
                 self._closed = Closed(f"{self.what} is closed")
                 leave(self._place)
+            self._done.notify_all()
 
     def _check_open(self) -> None:
         if self._closed is not None:
             raise copy(self._closed)
+
+
+def _sized(count: int) -> str:
+    """Returns a number of bytes in words."""
+    for unit, size in (("MB", 1 << 20), ("kB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:,.0f} {unit}"
+    return f"{count} bytes"
 
 
 BACKEND = DeltaTable

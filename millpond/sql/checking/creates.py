@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -166,7 +166,7 @@ class Creates:
             if values["primary.key"]:
                 key = key or split_key(values["primary.key"])
             relation = self._keyed(s, declared, key, values)
-            self._queries.errors.extend(check_expiry(relation, values, s.settings, None))
+            self._queries.errors.extend(self._expiry(relation, values, s, None))
             self._queries.errors.extend(
                 check_following(None, relation, values, s.settings, s.place, live=False)
             )
@@ -219,7 +219,7 @@ class Creates:
         relation = self._keyed(s, Schema(resolved.schema.columns), key, values)
         once = values["refresh"] == "once" or resolved.running
         follows = "is a live aggregate" if groups is not None else None if once else "follows its inputs"
-        self._queries.errors.extend(check_expiry(relation, values, s.settings, follows))
+        self._queries.errors.extend(self._expiry(relation, values, s, follows))
         if live:
             relation = dataclasses.replace(relation, live=True)
             self._queries.catalog.add(relation)
@@ -348,6 +348,12 @@ class Creates:
         )
         self._queries.catalog.add(relation)
         return relation
+
+    def _expiry(
+        self, relation: Relation, values: Mapping[str, Any], s: st.CreateTable, follows: str | None
+    ) -> Iterator[Error]:
+        timed = self._queries.world.times_rows(values)
+        return check_expiry(relation, values, s.settings, follows, timed=timed)
 
     def _no_duplicates(self, schema: Schema, s: st.Statement) -> None:
         seen: set[str] = set()

@@ -15,9 +15,15 @@ from millpond.types import type_name
 
 
 def check_expiry(
-    relation: Relation, values: Mapping[str, Any], settings: Sequence[Setting], follows: str | None
+    relation: Relation,
+    values: Mapping[str, Any],
+    settings: Sequence[Setting],
+    follows: str | None,
+    *,
+    timed: bool,
 ) -> Iterator[Error]:
-    """Yields what is wrong with the options of a table. ``follows`` says what its rows always follow, if they do: a row
+    """Yields what is wrong with the options of a table, which is ``timed`` if it can remember when each row was last
+    changed. ``follows`` says what its rows always follow, if they do: a row
     that is removed would be missing there, or come back.
     """
     if "ttl.column" not in values:
@@ -39,7 +45,7 @@ def check_expiry(
         )
     elif column is not None:
         yield from _check_column(relation, column.value, column.place)
-    elif relation.place is not None:
+    elif not timed:
         yield NotSupported(
             f'table "{relation.name}" does not store when a row was last changed',
             hint="name a column with a time: 'ttl.column' = 'at'",
