@@ -64,3 +64,15 @@ def test_what_parts_take_is_expected_from_the_whole_query() -> None:
     with costs.learn_parts(100, 10):
         time.sleep(0.05)
     assert costs.parts(100, 10) > before
+
+
+def test_a_way_that_once_took_long_is_tried_again_in_the_end() -> None:
+    costs = Costs()
+    whole = costs.whole(100, 10)
+    expected = costs.rows_for(whole)
+    costs.learn_read(frozenset({"t"}), changed=1_000, read=100_000, seconds=100.0)
+    assert costs.rows_for(whole) == expected // 4 and costs.read(frozenset({"t"}), 10) == 1_000
+    for _ in range(100):
+        with costs.learn_whole(100_000_000, 0):
+            pass
+    assert costs.rows_for(whole) == expected and costs.read(frozenset({"t"}), 10) < 20

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 _LAST = 3
 _FACTOR = 4.0
 """How many times as much or as little as was expected is believed."""
+_FADES = 0.95
+"""What stays of a factor each time that another way is taken."""
 _ENOUGH = 500
 """Rows of a run of operators from which is learned what a row takes."""
 
@@ -38,6 +40,11 @@ class Learned:
 
     def learn(self, microseconds: float, expected: float) -> None:
         self._last.append(min(_FACTOR, max(1 / _FACTOR, microseconds / expected)))
+
+    def fade(self) -> None:
+        """Forgets some of a high factor: a way that once took long is tried again in the end."""
+        if self.factor > 1.0 and self._last:
+            self._last.append(max(1.0, self.factor * _FADES))
 
 
 class Costs:
@@ -71,6 +78,7 @@ class Costs:
             self._read.setdefault(tables, deque(maxlen=_LAST)).append(read / changed)
         if read >= _ENOUGH:
             self._operators.learn(seconds * 1e6, _ROW * read)
+            self._whole.fade()
 
     @contextmanager
     def learn_whole(self, inputs: int, own: int) -> Iterator[None]:
@@ -78,6 +86,7 @@ class Costs:
         began = time.perf_counter()
         yield
         self._whole.learn((time.perf_counter() - began) * 1e6, _QUERY + _INPUT * inputs + _OUTPUT * own)
+        self._fade_operators()
 
     @contextmanager
     def learn_parts(self, found: float, own: float) -> Iterator[None]:
@@ -85,3 +94,9 @@ class Costs:
         began = time.perf_counter()
         yield
         self._parts.learn((time.perf_counter() - began) * 1e6, _QUERY + _FOUND * found + _OUTPUT * own)
+        self._fade_operators()
+
+    def _fade_operators(self) -> None:
+        self._operators.fade()
+        for last in self._read.values():
+            last.append(min(last) * _FADES)
