@@ -209,6 +209,31 @@ def test_a_column_that_another_engine_adds_is_told(tmp_path: Path) -> None:
         assert count(app) == 2
 
 
+def test_a_start_beside_a_column_that_another_engine_has_added(tmp_path: Path) -> None:
+    at, state = tmp_path / "lake", tmp_path / "state"
+    with App(create(at), state=state) as app:
+        app.sql("INSERT INTO t VALUES (1, 'a')")
+    DeltaTable(str(at)).alter.add_columns([Field("extra", PrimitiveType("integer"))])
+    with App(create(at), state=state) as app:
+        assert count(app) == 1
+        app.sql("INSERT INTO t VALUES (2, 'b')")
+        with pytest.raises(NotSupported, match='has the column "extra", which is not declared'):
+            flusher(app).flush("t")
+        assert count(app) == 2
+    with App(create(at), state=state) as app:
+        assert count(app) == 2
+
+
+def test_a_query_fills_no_table_that_has_other_rows(tmp_path: Path) -> None:
+    at = tmp_path / "lake"
+    write_deltalake(str(at), pa.table({"k": pa.array([1, 2], pa.int32()), "n": pa.array([1, 5], pa.int64())}))
+    text = f"CREATE STREAM s (k INT, v INT); CREATE TABLE g WITH ('extension' = 'delta', 'path' = '{at}')"
+    with App() as app:
+        with pytest.raises(NotSupported, match="there are 2 rows of something else already"):
+            app.sql(text + " AS SELECT k, COUNT(*) AS n FROM s GROUP BY k")
+        assert app.sql(f"SELECT COUNT(*) AS n FROM 'delta://{at}'").rows() == [{"n": 2}]
+
+
 def test_ttl_needs_a_column(tmp_path: Path) -> None:
     with App() as app:
         with pytest.raises(NotSupported, match="does not store when a row was last changed") as refused:

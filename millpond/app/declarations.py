@@ -12,7 +12,7 @@ from millpond.app.handlers import WithTypes
 from millpond.app.published import Publications
 from millpond.app.saved import SavedStatements
 from millpond.app.text_run import TextRun
-from millpond.errors import AlreadyExists
+from millpond.errors import AlreadyExists, NotSupported
 from millpond.journal.blob_rows import Adapt
 from millpond.journal.revision import Revision
 from millpond.loading.discovered_columns import KeptColumns
@@ -20,7 +20,7 @@ from millpond.loading.open_sources import Sources
 from millpond.plan.connectors import Connectors
 from millpond.sql import statements as st
 from millpond.sql.catalog import Catalog, Relation
-from millpond.sql.checked import Checked, CheckedCreate, CheckedTable
+from millpond.sql.checked import Checked, CheckedCreate, CheckedTable, CheckedTableAs
 from millpond.sql.identity import identity
 from millpond.store.catalog import SavedQuery, SavedRelation, saved, table_options, widths_of
 from millpond.store.dropped_tables import DroppedTables
@@ -68,6 +68,12 @@ class Declarations:
         faults.reach("relation opened")
         made = saved(checked, identity(checked.statement))
         if isinstance(table := self.store.table(relation.name), FlushedTable):
+            if isinstance(checked, CheckedTableAs) and len(table):
+                raise NotSupported(
+                    f"{table.what} is filled by a query, and there are {len(table):,} rows of something else already",
+                    hint="take another place; or declare its columns, and INSERT INTO it",
+                    place=checked.statement.place,
+                )
             self.store.options[relation.name.lower()] = {**options, "anchor": table.anchor}
             made.anchor = table.anchor
         return made

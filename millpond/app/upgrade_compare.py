@@ -148,7 +148,7 @@ def _changed_options(
     )
     for name in names:
         option = find_option(declared, name)
-        stays = option is None or name == "extension" or (before.outside and not option.live)
+        stays = option is None or name == "extension" or (before.outside and not (option.live or option.free))
         if stays:
             return Refused(
                 f"option '{name}' changes, and what is stored depends on it",

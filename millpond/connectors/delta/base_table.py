@@ -75,7 +75,7 @@ class BaseTable:
             if is_there:
                 self._table: DeltaTable = delta.DeltaTable(place, storage_options=dict(storage))
                 self._check_known(known)
-                self._check(self._table, partitions)
+                self._check(self._table, partitions, more=known is not None)
             else:
                 fields = [pa.field(c.name, stored_type(c.type)) for c in self._columns]
                 self._table = delta.DeltaTable.create(
@@ -108,7 +108,8 @@ class BaseTable:
         if known is not None and self.id != known:
             raise StateForeign(f"{self.what} is not the one that had the rows", hint=_BRING_BACK)
 
-    def _check(self, table: DeltaTable, partitions: Sequence[str] = ()) -> None:
+    def _check(self, table: DeltaTable, partitions: Sequence[str] = (), *, more: bool = False) -> None:
+        """Raises an error if a table does not fit. ``more`` says that it may have more columns: it can be read then."""
         unknown = frozenset(table.protocol().reader_features or ()) - _FEATURES
         mapped = table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none"
         if unknown or mapped:
@@ -131,10 +132,10 @@ class BaseTable:
                     f"{type_name(column.type)}",
                     hint=f"declare it as {type_name(normal(field.type))}",
                 )
-        if there:
+        if there and not more:
             raise NotSupported(
                 f'{self.what} has the column "{next(iter(there.values())).name}", which is not declared',
-                hint=f"declare all its columns: {listed}",
+                hint=f"declare all its columns: {listed}; or take it away there",
             )
         cut = list(table.metadata().partition_columns)
         if partitions and [p.lower() for p in partitions] != [c.lower() for c in cut]:
@@ -162,7 +163,7 @@ class BaseTable:
         """Returns the newest version for those who read an earlier one; None if a write has begun since that one."""
         with explained(self._place):
             table = library().DeltaTable(self._place, storage_options=self._storage)
-            self._check(table)
+            self._check(table, more=True)
         newest = self._read(table, writes)
         with self._versions:
             return self._moved(newest) if writes == self._writes else None
@@ -206,8 +207,8 @@ class BaseTable:
         with explained(self._place):
             for _ in range(_TRIES):
                 self._table.update_incremental()
+                self._check(self._table)
                 if self._table.version() != self.version.number:
-                    self._check(self._table)
                     self._moved(self._read(self._table, self._writes))
                 if self._number(_WRITER) == self._writer and self._number(entry) == commit:
                     break  # it was made, and the answer was lost

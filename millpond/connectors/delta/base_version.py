@@ -54,6 +54,7 @@ class BaseVersion:
             files = pa.table(table.get_add_actions(flatten=True))
             names = pa.schema(table.schema().to_arrow()).names
         types = {c.name.lower(): stored_type(c.type) for c in columns}
+        names = [name for name in names if name.lower() in types]  # another engine may have added others
         schema = pa.schema([pa.field(name, types[name.lower()]) for name in names])
         self._dataset = dataset_of(place, storage, files, schema)
         self.number = int(table.version())

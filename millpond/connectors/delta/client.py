@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -84,7 +85,7 @@ def exists(place: str, storage: Mapping[str, str]) -> bool:
 
 def is_unused(place: str) -> bool:
     """Returns whether a table is in a folder that nothing was ever written to."""
-    if not exists(place, {}):
+    if not exists(place, {}) or any(entry.name != "_delta_log" for entry in Path(place).iterdir()):
         return False
     with explained(place):
         table = library().DeltaTable(place)

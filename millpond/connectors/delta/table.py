@@ -6,6 +6,7 @@ flush writes the layer to the base, as one commit there.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import uuid
@@ -141,10 +142,12 @@ class DeltaTable(FlushedTable):
         partitions = named_columns("partition.by", values.get("partition.by"), schema.names)
         check_partitions(schema, partitions)
         place, known = place_for(name, values, home), values.get("anchor") or {}
+        is_free = "://" not in place and not (os.path.isdir(place) and os.listdir(place))
         take(place, name)
         try:
             if home is not None and not known and not values.get("path") and is_unused(place):
                 remove_folder(home, Path(place))  # a CREATE TABLE that was killed has left it
+                is_free = True
             own = str(known.get("table") or uuid.uuid4().hex)
             base = BaseTable(
                 place,
@@ -160,7 +163,7 @@ class DeltaTable(FlushedTable):
             if not known and values.get("path"):
                 anchor["path"] = place
             elif not known:
-                anchor["owned"] = base.is_new
+                anchor["owned"] = base.is_new and is_free
             return cls(name, schema, base, place, values, null_keys=null_keys, anchor=anchor, home=home)
         except BaseException:
             leave(place)
