@@ -340,7 +340,7 @@ def test_what_a_cache_cannot_be() -> None:
         for options, error in (
             ("'max_size' = '0'", InvalidOption),
             ("'cache.over' = 'memory'", InvalidOption),
-            ("'cache.over' = 'delta://x'", NotSupported),
+            ("'cache.over' = 'delta://x'", InvalidOption),
             ("'cache.over' = 'nothing://x'", Error),
         ):
             with pytest.raises(error):
