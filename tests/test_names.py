@@ -112,9 +112,9 @@ def test_any_name(names: list[str], tmp_path_factory: pytest.TempPathFactory) ->
         assert app.tables() == []
 
 
-@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize("kind", [kind for kind in EVERY if kind not in ("delta", "flushed")])
 def test_every_backend(kind: str, places: Places) -> None:
-    """Under each of the names, side by side: none takes the rows of another."""
+    """Under each of the names, side by side: none takes the rows of another. Delta has no such names of columns."""
     options = with_options(places.new(kind))
     names = [*NASTY, "row:1", "row", "x" * 70 + "1", "x" * 70 + "2"]
     with App() as app:
