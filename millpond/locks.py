@@ -17,7 +17,7 @@ _LOOKS = 3
 """How often a thread checks before it queues, so that it also gets a lock that is hardly ever free."""
 
 
-class Turns:
+class WriteLock:
     """Provides a lock for short writes; not reentrant."""
 
     __slots__ = ("_lock",)
@@ -43,7 +43,7 @@ class Turns:
         return self._lock.acquire(False)
 
 
-class OwnTurns(Turns):
+class ReentrantWriteLock(WriteLock):
     """Provides a reentrant variant."""
 
     __slots__ = ("_depth", "_owner")

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from millpond import faults
 from millpond.dml.mutate import Find, finding, inserting
-from millpond.query.concurrency import Turns
+from millpond.query.concurrency import QuerySlots
 from millpond.query.duck import NotAccepted
 from millpond.query.inputs import rows_of
 from millpond.query.prepared import Prepared
@@ -69,7 +69,7 @@ class Ground:
         prepared: Prepared,
         values: Sequence[Any],
         snapshots: StoreSnapshot,
-        turns: Turns | None = None,
+        slots: QuerySlots | None = None,
     ) -> pa.Table:
         """Returns the rows of a query, as of a snapshot, when it is its turn."""
         where = prepared.narrowed(values)
@@ -78,7 +78,7 @@ class Ground:
         except KeyError:
             raise Unfit("a table is being dropped") from None
         try:
-            with nullcontext() if turns is None or not prepared.spelling.in_process else turns.turn(tables):
+            with nullcontext() if slots is None or not prepared.spelling.in_process else slots.slot(tables):
                 return prepared.answer(tables, values)
         except NotAccepted:
             raise Unfit("the query is answered in another way") from None
@@ -91,7 +91,7 @@ class PlannedSelect:
     ground: Ground
     prepared: Prepared
     reads: tuple[Callable[[], None], ...]
-    turns: Turns
+    slots: QuerySlots
 
     def __call__(self, *values: Any) -> Result | None:
         ground = self.ground
@@ -100,7 +100,7 @@ class PlannedSelect:
         snapshots = ground.snapshots()
         for note in self.reads:
             note()
-        return Result(ground.answer(self.prepared, values, snapshots, self.turns))
+        return Result(ground.answer(self.prepared, values, snapshots, self.slots))
 
 
 @dataclass(frozen=True, slots=True)

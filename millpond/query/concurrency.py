@@ -14,14 +14,14 @@ import pyarrow as pa
 from millpond import allowance
 
 LARGE = 100_000
-"""Rows of the inputs of a query that needs a turn: a smaller one ends sooner than it would get one."""
+"""Rows of the inputs of a query that needs a slot: a smaller one ends sooner than it would get one."""
 _LONGEST = 5.0
 """Maximum seconds that a query waits. A function of a program may run a query inside another one."""
 _LOOK = 0.05
 
 
-class Turns:
-    """Gives turns to large queries, first come, first served. DuckDB divides its threads and its memory among the
+class QuerySlots:
+    """Gives slots to large queries, first come, first served. DuckDB divides its threads and its memory among the
     queries that run; with more of them than processors each would be slower, use more memory, and leave less to
     lookups.
     """
@@ -37,20 +37,20 @@ class Turns:
         return len(self._waiting)
 
     @contextmanager
-    def turn(self, tables: Mapping[str, pa.Table]) -> Iterator[None]:
+    def slot(self, tables: Mapping[str, pa.Table]) -> Iterator[None]:
         """Waits until a query over these tables may run. The caller holds no lock."""
         if sum(t.num_rows for t in tables.values()) < LARGE:
             yield
             return
-        has_turn = self._take()
+        has_slot = self._take()
         try:
             yield
         finally:
-            if has_turn:
+            if has_slot:
                 self._give()
 
     def _take(self) -> bool:
-        """Waits for the caller's turn; returns False after the maximum wait, and it continues without one."""
+        """Waits for a slot; returns False after the maximum wait, and it continues without one."""
         with self._lock:
             if self._free:
                 self._free -= 1
@@ -70,7 +70,7 @@ class Turns:
         return self._leave(mine)
 
     def _leave(self, mine: threading.Event) -> bool:
-        """Stops waiting; returns whether the turn has come meanwhile."""
+        """Stops waiting; returns whether the slot has come meanwhile."""
         with self._lock:
             if mine.is_set():
                 return True

@@ -11,7 +11,7 @@ import pyarrow as pa
 from millpond import allowance, steps
 from millpond.changes import Changes
 from millpond.clock import Clock
-from millpond.query.concurrency import Turns
+from millpond.query.concurrency import QuerySlots
 from millpond.query.difference import difference
 from millpond.query.duck import Duck, NotAccepted, to_duckdb, version
 from millpond.query.prepared import Prepared, Spelling, prepare
@@ -39,8 +39,8 @@ class Evaluator:
         self._guests = Duck(clock, memory=GUEST_MEMORY)
         self._ask_spark = ask_spark
         self.path = path
-        self.turns = Turns()
-        """Turns for queries of programs and clients, whose number nothing else limits."""
+        self.slots = QuerySlots()
+        """Slots for queries of programs and clients, whose number nothing else limits."""
 
     @property
     def version(self) -> str:
@@ -55,7 +55,7 @@ class Evaluator:
             return "spark", str(reason)
         return "duckdb", "in process"
 
-    def in_process(self, query: Resolved, turns: Turns | None = None) -> Answer | None:
+    def in_process(self, query: Resolved, slots: QuerySlots | None = None) -> Answer | None:
         """A function that answers the query again and again without Spark, each time in its turn; None where only
         Spark can."""
         try:
@@ -67,7 +67,7 @@ class Evaluator:
 
         def ask(tables: Mapping[str, pa.Table]) -> pa.Table:
             try:
-                with nullcontext() if turns is None else turns.turn(tables):
+                with nullcontext() if slots is None else slots.slot(tables):
                     return self.duckdb(sql, tables).rename_columns(names)
             except NotAccepted:
                 if self.path == "duckdb":
@@ -140,7 +140,7 @@ class Evaluator:
 
     def answer_in_turn(self, query: Resolved, tables: Mapping[str, pa.Table]) -> pa.Table:
         """As ``answer``, for a query that may wait for others. Whoever asks holds no lock."""
-        in_process = self.in_process(query, self.turns)
+        in_process = self.in_process(query, self.slots)
         return self._by_spark(query)(tables) if in_process is None else in_process(tables)
 
     def difference(self, before: pa.Table, after: pa.Table, key: Sequence[str]) -> Changes:

@@ -1,4 +1,4 @@
-"""Checks which tables outside the journal can change in one commit, copies their rows, and restores tables."""
+"""Checks which tables outside the journal can change in one commit, and copies their rows."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from millpond.changes import Changes
-from millpond.errors import Conflict, NotSupported, StateForeign
-from millpond.journal.blob_rows import Adapt
-from millpond.journal.journal import Journal
-from millpond.locks import OwnTurns
+from millpond.errors import Conflict, NotSupported
 from millpond.tables.base import Backend, Database, Snapshot
-from millpond.tables.flushed import FlushedTable
 from millpond.tables.memory import MemoryTable
 
 
@@ -55,51 +51,7 @@ def copied(snapshot: Snapshot) -> Snapshot:
     return copy.snapshot()
 
 
-def wait_for_room(tables: Mapping[str, Backend], changes: Mapping[str, Changes], writing: OwnTurns) -> None:
-    """Waits until the tables with a base can take the changes, unless this thread holds up other commits."""
-    for name, table in tables.items():
-        if isinstance(table, FlushedTable) and not writing.mine:
-            table.wait_for_room(changes[name].rows.nbytes if name in changes else 0)
-
-
 def extent(changes: Mapping[str, Changes], sent: Mapping[str, pa.Table] | None) -> tuple[int, int]:
     """Returns how many rows and bytes a commit has."""
     tables = [*(change.rows for change in changes.values()), *(sent or {}).values()]
     return sum(t.num_rows for t in tables), sum(t.nbytes for t in tables)
-
-
-def restore(table: Backend, name: str, journal: Journal, state: str, adapt: Adapt | None) -> None:
-    """Applies what the journal has of a table that is in no database: to one with a base, what that does not have.
-    Raises StateForeign if the base has later commits of this state directory than the journal, or not all that the
-    journal has left to it.
-    """
-    if table.database is not None:
-        return
-    after, newest = -1, journal.last_commit()
-    if isinstance(table, FlushedTable):
-        found, left = table.flushed(state), journal.compacted(name)
-        after = -1 if found is None else found
-        if left is not None and after < left:
-            table.close()
-            raise StateForeign(
-                f"{table.what} has lost commits of this state directory: it is older than the directory",
-                hint="bring it back as it was, or begin with a new state directory",
-            )
-        if after > newest:
-            table.close()
-            raise StateForeign(
-                f"{table.what} has commit {after} of this state directory, which ends with commit {newest}: the "
-                "directory is older than the table",
-                hint="use the newest state directory; a new one goes on from the rows of the table",
-            )
-    last = after
-
-    def noted(number: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        nonlocal last
-        last = max(last, number)
-        return rows if adapt is None else adapt(number, rows)
-
-    for changes in journal.restore(name, noted if isinstance(table, FlushedTable) else adapt, after=after):
-        table.restore(changes)
-    if isinstance(table, FlushedTable) and last > after:
-        table.restored(last)

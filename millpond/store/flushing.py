@@ -11,7 +11,6 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator
 from weakref import WeakKeyDictionary
 
 from millpond import faults
@@ -49,9 +48,9 @@ class Flusher:
 
     def _look(self) -> None:
         """Wakes the thread, which starts when it is first needed, if a table is due before it looks again."""
-        if self._ended or self._store.journal.read_only:
+        if not self._store.flushed or self._ended or self._store.journal.read_only:
             return
-        for name, table in self._tables():
+        for name, table in self._store.flushed.items():
             wait = self._wait(name, table)
             if wait is not None and time.monotonic() + wait < self._next:
                 self._wake.set()
@@ -66,18 +65,13 @@ class Flusher:
                     thread.start()
                     self._thread = thread
 
-    def _tables(self) -> Iterator[tuple[str, FlushedTable]]:
-        for name, table in self._store.backends():
-            if isinstance(table, FlushedTable):
-                yield name, table
-
     def _run(self) -> None:
         while not self._ended:
             self._wake.clear()
             self._next, waits = math.inf, []
             if self._ended:
                 return
-            for name, table in self._tables():
+            for name, table in self._store.flushed.items():
                 wait = self._wait(name, table)
                 if wait is not None and wait <= 0:
                     self._try(name, table)
@@ -153,11 +147,11 @@ class Flusher:
         """
         self._ended = True
         self._wake.set()
-        if self._thread is None and not any(True for _ in self._tables()):
+        if self._thread is None and not self._store.flushed:
             return
         last = threading.Thread(target=self._end, args=(flush,), name="millpond-last-flush", daemon=True)
         last.start()
-        kept = all(self._store.journals(name) for name, _ in self._tables())
+        kept = all(self._store.journals(name) for name, _ in self._store.flushed.items())
         last.join(CLOSING if kept else None)
         if last.is_alive():
             log.warning("changes of tables stay in the journal: their store took more than %g s", CLOSING)
@@ -165,5 +159,5 @@ class Flusher:
     def _end(self, flush: bool) -> None:
         if self._thread is not None:
             self._thread.join()
-        for name, table in list(self._tables()) if flush else ():
+        for name, table in self._store.flushed.items() if flush else ():
             self._try(name, table)

@@ -20,13 +20,14 @@ from millpond.journal.journal import Journal
 from millpond.journal.requests import Receipt
 from millpond.journal.responses import Answer
 from millpond.journal.state import StateDirectory
-from millpond.locks import Gate, OwnTurns
+from millpond.locks import Gate, ReentrantWriteLock
 from millpond.sql.catalog import Relation
 from millpond.store.change_feed import Feed, Touched, Watcher
 from millpond.store.changelogs import Changelogs
 from millpond.store.dependents import Dependents, NoDependents, Together
 from millpond.store.done_marks import in_database
-from millpond.store.external import extent, no_common_commit, one_database, restore, unaltered, wait_for_room
+from millpond.store.external import extent, no_common_commit, one_database, unaltered
+from millpond.store.flushed_tables import FlushedTables, restore
 from millpond.store.logged_tables import LoggedTables
 from millpond.store.snapshot import StoreSnapshot
 from millpond.store.visibility import Visibility, interrupt_in
@@ -50,10 +51,11 @@ class Store:
     def __init__(self, journal: Journal, state: StateDirectory, clock: Clock):
         self.journal, self._clock, self._state = journal, clock, state
         self._tables: dict[str, Backend] = {}
+        self.flushed = FlushedTables()
         self._durability: dict[str, Durability] = {}
         self.options: dict[str, Mapping[str, Any]] = {}  # of declared tables, by their names in lower case
         self._fills: dict[str, str] = {}
-        self.writing = OwnTurns()  # held for a commit
+        self.writing = ReentrantWriteLock()  # held for a commit
         self.publishing = threading.Lock()  # held while a commit becomes visible
         self.gate = Gate()  # commits to a database pass it
         self.left: set[str] = set()  # dropped tables that their databases have not removed yet
@@ -79,10 +81,8 @@ class Store:
         restore(backend, relation.name, self.journal, self._state.identity, adapt)
         with self.publishing:
             self._tables[relation.name.lower()] = backend
+            self.flushed.put(relation.name.lower(), backend)
         return backend
-
-    def backends(self) -> list[tuple[str, Backend]]:
-        return list(self._tables.items())
 
     def replace(self, name: str, backend: Backend, renamed: str | None = None) -> None:
         """Puts another object in the place of a table, which has its rows; it may have a new name."""
@@ -90,6 +90,7 @@ class Store:
         with self.publishing:
             del self._tables[old]
             self._tables[new] = backend
+            self.flushed.put(new, backend, instead_of=old)
             self._durability[new] = self._durability.pop(old)
             self.options.update({new: self.options.pop(old)} if old in self.options else {})
             self.journal.time_rows(old, timed=False)
@@ -142,6 +143,7 @@ class Store:
             self.journal.drop_table(name)
             with self.publishing:
                 backend = self._tables.pop(name.lower(), None)
+                self.flushed.remove(name.lower())
             self._durability.pop(name.lower(), None)
             if backend is not None:
                 self.left.add(name.lower())
@@ -179,8 +181,6 @@ class Store:
         """Returns a snapshot of all tables, the changes since the last call, and the total number of commits."""
         with self.publishing:
             return StoreSnapshot.of(self._tables), self.feed.take(), self.feed.commits
-
-    # positions of pipelines
 
     def fills(self, pipeline: str, table: str) -> None:
         """Records that the pipeline's position is stored with the table's rows."""
@@ -245,7 +245,7 @@ class Store:
             return number is not None
         # What would make ``apply`` fail is found before it is in the journal.
         changes = {name: tables[name].check(change) for name, change in changes.items()}
-        wait_for_room(tables, changes, self.writing)
+        self.flushed.wait_for_room(tables, changes, self.writing)
         with self.writing, Together(self.dependents) as together:
             self.visibility.check_running()
             unaltered(changes, tables, self._tables)
@@ -326,7 +326,7 @@ class Store:
                 return changes, answer
 
             return self._write_outside(database, alone, () if position is None else (position,), done)[1]
-        wait_for_room({name: self._tables[name.lower()] for name in into}, {}, self.writing)
+        self.flushed.wait_for_room({name: self._tables[name.lower()] for name in into}, {}, self.writing)
         with self.writing:
             changes, answer = find(self.snapshots())
             rows = sent(answer) if sent is not None else {}

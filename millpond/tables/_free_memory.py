@@ -8,7 +8,7 @@ import numpy as np
 
 from millpond.changes import Changes
 from millpond.errors import TableFull
-from millpond.locks import Turns
+from millpond.locks import WriteLock
 from millpond.records.keys import key_list
 from millpond.tables._index import SecondaryIndex
 from millpond.tables._limit import Limit, fixed_bytes
@@ -24,7 +24,7 @@ class Room:
         key: tuple[str, ...],
         now: Callable[[], TableVersion],
         compact: Callable[[], None],
-        writing: Turns,
+        writing: WriteLock,
     ):
         self._limit = limit
         self._key = key

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from millpond.errors import Error
-from millpond.locks import Turns
+from millpond.locks import WriteLock
 from millpond.tables._ages import Ages
 from millpond.tables._blocks import SHIFT, Blocks, Slots
 from millpond.tables._closed import ClosedKeys
@@ -53,7 +53,7 @@ class RowStorage:
         """The key columns, as the schema spells them."""
         self.limit = limit
         self.hot = hot
-        self.writing = Turns()
+        self.writing = WriteLock()
         """Held by the writer."""
         self.blocks = self.no_rows()
         self.died: Slots = np.full(1024, NEVER, dtype=np.int64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from millpond.app.app import App, runtime_of
-from millpond.tables.flushed import FlushedTable
 
 
 def crash(app: App) -> None:
@@ -18,8 +17,7 @@ def crash(app: App) -> None:
     parts.evaluator.close()
     parts.old_rows.end()
     parts.compactor.end(flush=False)
-    for _, table in parts.store.backends():
-        if isinstance(table, FlushedTable):
-            table.close()
+    for _, table in parts.store.flushed.items():
+        table.close()
     parts.journal.abandon()
     parts.state.close()

@@ -1,4 +1,4 @@
-"""Turns of large queries: so many at once, in order, and nobody waits for ever."""
+"""Slots for large queries: so many at once, in order, and nobody waits for ever."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from millpond import App, allowance
 from millpond.errors import TimedOut
 from millpond.query import concurrency
-from millpond.query.concurrency import LARGE, Turns
+from millpond.query.concurrency import LARGE, QuerySlots
 
 LONG = 20.0
 SMALL, MANY = {"t": pa.table({"a": pa.nulls(LARGE - 1)})}, {"t": pa.table({"a": pa.nulls(LARGE)})}
@@ -27,11 +27,11 @@ def _until(holds: Callable[[], bool]) -> None:
 
 
 def test_only_so_many_large_queries_run_at_once() -> None:
-    gate, running, most, done = Turns(2), [0], [0], []
+    slots, running, most, done = QuerySlots(2), [0], [0], []
     lock, release = threading.Lock(), threading.Event()
 
     def query(number: int) -> None:
-        with gate.turn(MANY):
+        with slots.slot(MANY):
             with lock:
                 running[0] += 1
                 most[0] = max(most[0], running[0])
@@ -43,30 +43,30 @@ def test_only_so_many_large_queries_run_at_once() -> None:
     with ThreadPoolExecutor(6) as threads:
         asked = [threads.submit(query, number) for number in range(6)]
         _until(lambda: running[0] == 2)
-        with gate.turn(SMALL):
+        with slots.slot(SMALL):
             assert running == [2]
         release.set()
         for one in asked:
             one.result(LONG)
     assert most == [2] and sorted(done) == list(range(6))
-    with gate.turn(MANY), gate.turn(MANY):
+    with slots.slot(MANY), slots.slot(MANY):
         pass
 
 
 def test_a_query_inside_of_another_one_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(concurrency, "_LONGEST", 0.1)
-    gate = Turns(1)
+    slots = QuerySlots(1)
     for _ in range(3):
-        with gate.turn(MANY), gate.turn(MANY):
+        with slots.slot(MANY), slots.slot(MANY):
             pass
 
 
 def test_who_waits_may_be_ended() -> None:
-    gate = Turns(1)
+    slots = QuerySlots(1)
     late = allowance.Allowance(0.05)
-    with gate.turn(MANY), allowance.given(late), pytest.raises(TimedOut), gate.turn(MANY):
+    with slots.slot(MANY), allowance.given(late), pytest.raises(TimedOut), slots.slot(MANY):
         pass
-    with gate.turn(MANY):
+    with slots.slot(MANY):
         pass
 
 
@@ -74,11 +74,11 @@ def test_who_waits_may_be_ended() -> None:
 def test_large_queries_take_turns_and_changes_do_not_wait(text: str) -> None:
     with App("CREATE TABLE t (id INT PRIMARY KEY)") as app, ThreadPoolExecutor(2) as threads:
         app.table("t").bulk_insert(pa.table({"id": pa.array(range(LARGE), pa.int32())}))
-        gate = app._runtime.evaluator.turns = Turns(1)
+        slots = app._runtime.evaluator.slots = QuerySlots(1)
         app._runtime.plans.clear()
-        with gate.turn(MANY):
+        with slots.slot(MANY):
             found = threads.submit(app.sql, text)
-            _until(lambda: bool(gate.waiting))
+            _until(lambda: bool(slots.waiting))
             assert app.sql("SELECT id FROM t WHERE id = 7").rows() == [{"id": 7}]
             assert (
                 threads.submit(app.sql, "UPDATE t SET id = -id WHERE id % 2 = 1").result(LONG).count
