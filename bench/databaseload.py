@@ -43,12 +43,12 @@ def spark(kind: str, host: str, port: str, user: str, password: str) -> Load:
     from pyspark.sql import SparkSession
 
     from millpond.engine.jars import fetch, folder
-    from millpond.engine.java import prepare_java
+    from millpond.engine.java import find_java, prepare_java
 
     names = [f"{name}-{version}.jar" for _, name, version in (jar.split(":") for jar in JARS)]
     if not all((folder() / name).is_file() for name in names):
         fetch(JARS, folder(), alone=True)
-    os.environ.update(prepare_java(Path(tempfile.mkdtemp())))
+    os.environ.update(prepare_java(find_java(), Path(tempfile.mkdtemp())))
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.jars", ",".join(str(folder() / name) for name in names))

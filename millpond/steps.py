@@ -102,8 +102,13 @@ def size_text(size: int) -> str:
     return f"{size:,} B"
 
 
+def current() -> Steps | None:
+    """Returns the record of this thread, if it has one."""
+    return getattr(_current, "steps", None)
+
+
 @contextmanager
-def recording(steps: Steps) -> Iterator[None]:
+def recording(steps: Steps | None) -> Iterator[None]:
     """Records what this thread does inside; an outer record gets nothing meanwhile."""
     before, _current.steps = getattr(_current, "steps", None), steps
     try:

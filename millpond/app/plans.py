@@ -164,7 +164,7 @@ class Planner:
         ground = Ground(self._store, current, self._in_block, lambda: bool(self._loader.filled(names)))
         if isinstance(checked, CheckedSelect):
             reads = tuple(self._table(name).count_query for name in checked.reads)
-            run = PlannedSelect(ground, prepared[0], reads, self._evaluator.slots)
+            run = PlannedSelect(ground, prepared[0], reads, self._evaluator.slots_for(prepared[0]))
             return Plan(run, way, False, public, holes)
         if isinstance(checked, CheckedMutation):
             return Plan(PlannedMutation(ground, checked.mutation, tuple(prepared)), way, True, public, holes)

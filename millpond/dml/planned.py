@@ -6,7 +6,6 @@ They return None where the statement must take the general path; then nothing wa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -78,8 +77,9 @@ class Ground:
         except KeyError:
             raise Unfit("a table is being dropped") from None
         try:
-            with nullcontext() if slots is None or not prepared.spelling.in_process else slots.slot(tables):
+            if slots is None:
                 return prepared.answer(tables, values)
+            return slots.run(tables, lambda: prepared.answer(tables, values))
         except NotAccepted:
             raise Unfit("the query is answered in another way") from None
 
@@ -91,7 +91,7 @@ class PlannedSelect:
     ground: Ground
     prepared: Prepared
     reads: tuple[Callable[[], None], ...]
-    slots: QuerySlots
+    slots: QuerySlots | None
 
     def __call__(self, *values: Any) -> Result | None:
         ground = self.ground

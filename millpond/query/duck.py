@@ -18,6 +18,7 @@ from millpond.errors import Error, QueryFailed
 from millpond.query import decimals
 from millpond.query.idle import Connection, IdleConnections
 from millpond.query.jsonpaths import FUNCTIONS
+from millpond.query.low_priority import started_low
 from millpond.query.spelling import FUNCTIONS as SPELLING
 from millpond.sql.render import duckdb as render
 from millpond.sql.resolve import Resolved
@@ -96,6 +97,14 @@ class Duck:
         self._has_functions = self._has_spelling = False
         self._own: set[str] = set()
 
+    def _opened(self) -> duckdb.DuckDBPyConnection:
+        import duckdb
+
+        root = duckdb.connect(":memory:")
+        for setting in self._settings():
+            root.execute(setting.replace("SET ", "SET GLOBAL ", 1))
+        return root
+
     def _settings(self) -> Iterator[str]:
         yield from _SETTINGS
         if self._memory is None:
@@ -107,17 +116,13 @@ class Duck:
 
     def _connection(self, sql: str, tables: Mapping[str, pa.Table]) -> Connection:
         """Returns a connection to a database that has the functions of the SQL; it may have the tables."""
-        import duckdb
-
         functions = any(name in sql for name in FUNCTIONS)
         spelling = any(name in sql for name in SPELLING)
 
         with self._lock:
             if self._root is None:
                 _check_files()
-                self._root = duckdb.connect(":memory:")
-                for setting in self._settings():
-                    self._root.execute(setting.replace("SET ", "SET GLOBAL ", 1))
+                self._root = started_low(self._opened)
             if functions and not self._has_functions:
                 from duckdb.func import ARROW, SPECIAL
 

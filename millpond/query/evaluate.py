@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from millpond.sql.render.duckdb import Unrenderable, times_read
 from millpond.sql.render.folds import fold_outputs, render_fold
 from millpond.sql.render.words import DuckWords, SparkWords
 from millpond.sql.resolve import Resolved
+from millpond.sql.userfunctions import functions_in
 
 Path = Literal["auto", "duckdb", "spark"]
 SparkAnswer = Callable[[str, Mapping[str, pa.Table]], pa.Table]
@@ -65,10 +65,15 @@ class Evaluator:
                 raise
             return None
 
+        if any(functions_in(sql)):
+            slots = None
+
         def ask(tables: Mapping[str, pa.Table]) -> pa.Table:
+            def here() -> pa.Table:
+                return self.duckdb(sql, tables).rename_columns(names)
+
             try:
-                with nullcontext() if slots is None else slots.slot(tables):
-                    return self.duckdb(sql, tables).rename_columns(names)
+                return here() if slots is None else slots.run(tables, here)
             except NotAccepted:
                 if self.path == "duckdb":
                     raise
@@ -90,6 +95,11 @@ class Evaluator:
             lambda q: spark.render(q.expression), spark.text, self._ask_spark, in_process=False
         )
         return prepare(query, holes, values, in_spark)
+
+    def slots_for(self, prepared: Prepared) -> QuerySlots | None:
+        """Returns where a prepared query waits until it may run; None if it runs at once."""
+        text = "".join(part for part in prepared.parts if isinstance(part, str))
+        return self.slots if prepared.spelling.in_process and not any(functions_in(text)) else None
 
     def reads_once(self, query: Resolved, view: str) -> bool:
         """Returns whether the query is evaluated in process and reads the rows of an input once: then they can be
@@ -164,5 +174,6 @@ class Evaluator:
         return steps.timed("evaluate in process (DuckDB)", lambda: duck.run(sql, tables))
 
     def close(self) -> None:
+        self.slots.close()
         self._duck.close()
         self._guests.close()
