@@ -166,7 +166,7 @@ def verified(stored: int, what: str, *values: object) -> None:
         raise corrupt(f"{what}: the row is not the one that was written")
 
 
-class Mark:
+class NewestRevision:
     """Stores the number of the newest write next to the database.
 
     SQLite treats a damaged write-ahead log as one that ends earlier; the mark shows the difference. It is written after
@@ -178,7 +178,7 @@ class Mark:
         self._file = None if read_only else os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def check(self, revision: int) -> None:
-        marked = read_mark(self._path.parent)
+        marked = read_newest_revision(self._path.parent)
         if marked is not None and marked > revision:
             raise corrupt(f'"{self._path.parent / FILE}" has lost its last {marked - revision} writes')
 
@@ -194,7 +194,7 @@ class Mark:
             self._file = None
 
 
-def read_mark(directory: Path) -> int | None:
+def read_newest_revision(directory: Path) -> int | None:
     """Returns the number of the newest marked write; None if there is no mark. Raises StateCorrupt."""
     path = directory / _MARK
     content = path.read_bytes() if path.exists() else b""

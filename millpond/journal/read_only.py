@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from millpond.journal.blobs import corrupt
-from millpond.journal.database import FILE, LOG, guarded, read_mark
+from millpond.journal.database import FILE, LOG, guarded, read_newest_revision
 from millpond.journal.row_log import Found
 
 _PREFIX = "inspect-"
@@ -43,7 +43,7 @@ def untouched(directory: Path) -> Iterator[sqlite3.Connection]:
 
 def inspect(directory: Path) -> None:
     """Raises StateCorrupt if commits are lost; called before anything is read or written."""
-    mark = read_mark(directory)
+    mark = read_newest_revision(directory)
     if not (directory / FILE).exists():
         if mark:
             raise corrupt(f'"{directory / FILE}" is missing')

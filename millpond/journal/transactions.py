@@ -19,7 +19,7 @@ from millpond.journal import commit_cache
 from millpond.journal.blob_rows import Rows, Schemas
 from millpond.journal.commit_cache import Facts
 from millpond.journal.database import (
-    Mark,
+    NewestRevision,
     check,
     guarded,
     open_to_read,
@@ -60,19 +60,19 @@ class Transactions:
             if durable:
                 inspect(directory)
             self._connection = open_to_read(directory) if read_only else open_to_write(directory, durable)
-            self._mark = Mark(directory, read_only=read_only)
+            self._newest = NewestRevision(directory, read_only=read_only)
             try:
                 check(self._connection, directory)
                 self.facts = commit_cache.read(self._connection)
                 if durable:
                     self._tail.recover(self._connection, self.facts)
-                self._mark.check(self.facts.revision)
+                self._newest.check(self.facts.revision)
                 if not read_only:
                     self._clean_up()
                     if durable:
                         self._begin()
             except BaseException:
-                self._mark.close()
+                self._newest.close()
                 self._connection.close()
                 raise
 
@@ -145,7 +145,7 @@ class Transactions:
             if not self._closed:
                 self._log.reached(log)
                 self._database.reached(database)
-                self._mark.write(revision)
+                self._newest.write(revision)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -177,7 +177,7 @@ class Transactions:
             self._closed = True
             self._connection.close()
             self._tail.close(remove=not self._read_only)
-            self._mark.close()
+            self._newest.close()
 
     def abandon(self) -> None:
         self._late.end()
@@ -186,7 +186,7 @@ class Transactions:
                 self._closed = True
                 self._connection.close()
                 self._tail.close()
-                self._mark.close()
+                self._newest.close()
 
     @contextmanager
     def _settled(self, holds: Callable[[], bool], committed: Callable[[], None]) -> Iterator[None]:
@@ -270,7 +270,7 @@ class Transactions:
             self._database.reached(self.facts.revision)
             self._log.reached(self.facts.revision)
             self._tail.restart()
-            self._mark.write(self.facts.revision)
+            self._newest.write(self.facts.revision)
         else:
             self._late.due()
 
@@ -296,7 +296,7 @@ class Transactions:
             raise
         if sync:
             self._log.reached(logged.revision)
-            self._mark.write(logged.revision)
+            self._newest.write(logged.revision)
         else:
             self._late.due()
         if self._tail.due:

@@ -107,7 +107,7 @@ class StoredChanges:
         try:
             faults.reach("stored: reached")
             if changes is not None:
-                self._store.logged.tell({self._table.lower(): changes})
+                self._store.logged.notify({self._table.lower(): changes})
         except BaseException:
             # The log has gone on behind them.
             self._store.logged.lose(self._table, "its changes could not be told")

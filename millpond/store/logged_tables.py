@@ -41,12 +41,12 @@ class LoggedTables:
         """Returns the changes of tables that no log tells."""
         return {name: change for name, change in changes.items() if name not in self._names}
 
-    def tell(self, changes: Mapping[str, Changes]) -> None:
-        """Tells what transactions of a database have changed, by names in lower case."""
+    def notify(self, changes: Mapping[str, Changes]) -> None:
+        """Notifies followers of what transactions of a database have changed, by names in lower case."""
         for name, change in changes.items():
             self._tables[name].noted(change)
         with self._publishing:
-            interrupt = self._visibility.tell(dict(changes))
+            interrupt = self._visibility.notify(dict(changes))
         self._visibility.committed()
         if interrupt is not None:
             raise interrupt

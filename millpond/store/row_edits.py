@@ -203,13 +203,13 @@ class RowEdits:
                     backend.edits.apply(edit, receipt.number)
                 for _, backend, _ in made:
                     backend.storage.compact()
-                return store.visibility.tell(changes) if changes else None
+                return store.visibility.notify(changes) if changes else None
         except BaseException as error:
             if receipt.number is None:
                 raise
             with store.publishing:
                 interrupt = self._apply_again(made, points, receipt.number, error, committed=bool(kept))
-                return (store.visibility.tell(changes) if changes else None) or interrupt
+                return (store.visibility.notify(changes) if changes else None) or interrupt
 
     def _rows(self, made: list[_Made]) -> list[RowChange] | None:
         """Returns edits as the journal stores single rows; None if a table has columns that are not stored so."""

@@ -295,7 +295,7 @@ class Store:
     ) -> BaseException | None:
         with self.publishing:
             interrupt = self.visibility.bring_in(changes, number, committed=committed)
-            return self.visibility.tell({name.lower(): c for name, c in changes.items()}) or interrupt
+            return self.visibility.notify({name.lower(): c for name, c in changes.items()}) or interrupt
 
     def check(self, changes: Mapping[str, Changes]) -> None:
         """Raises the error that a commit of the changes would raise."""
@@ -370,7 +370,7 @@ class Store:
             interrupt = self.visibility.note(changed)
             noted.tell(*extent(changed, None))
         with self.publishing:
-            interrupt = self.visibility.tell(self.logged.others(changed)) or interrupt
+            interrupt = self.visibility.notify(self.logged.others(changed)) or interrupt
         try:
             if done:
                 self.journal.commit({}, None, {}, done)

@@ -108,7 +108,7 @@ class Visibility:
                     break
         return interrupt
 
-    def tell(self, changes: dict[str, Changes]) -> BaseException | None:
+    def notify(self, changes: dict[str, Changes]) -> BaseException | None:
         """Notifies the followers of tables of a commit, by names in lower case. The caller holds ``publishing``.
         Returns as ``bring_in``.
         """

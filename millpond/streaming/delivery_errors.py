@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from millpond.store.store import Store
 
 
-def mark_of(query: str) -> str:
+def position_of_errors(query: str) -> str:
     """Returns the name of the position that stores which error records of a query are committed."""
     return f"{query}$aside"
 
@@ -29,7 +29,7 @@ class DeliveryErrors:
 
     def __init__(self, store: Store, query: str, errors: str):
         self._store = store
-        self._name = mark_of(query)
+        self._name = position_of_errors(query)
         self._errors = errors
         self._mark = store.position(self._name)
         self._first: int | None = None

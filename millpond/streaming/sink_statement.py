@@ -27,7 +27,7 @@ from millpond.store.snapshot import StoreSnapshot
 from millpond.store.undo import safely
 from millpond.streaming.aggregate import Merged
 from millpond.streaming.aggregate_statement import Groups
-from millpond.streaming.delivery_errors import DeliveryErrors, mark_of
+from millpond.streaming.delivery_errors import DeliveryErrors, position_of_errors
 from millpond.streaming.highest import high_of
 from millpond.streaming.message_keys import key_texts
 from millpond.streaming.row_statement import RowStatement
@@ -243,11 +243,11 @@ class SinkRows(SinkStatement, RowStatement):
 
     def forget_earlier(self) -> None:
         super().forget_earlier()
-        self.store.forget(mark_of(self.plan.name))
+        self.store.forget(position_of_errors(self.plan.name))
 
     def drop(self) -> None:
         super().drop()
-        safely(partial(self.store.forget, mark_of(self.plan.name)))
+        safely(partial(self.store.forget, position_of_errors(self.plan.name)))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

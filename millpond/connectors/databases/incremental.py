@@ -24,7 +24,7 @@ MANY = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class HighWaterMark:
     """Contains the last value, and the rows at it: ``ties`` are digests, or None if there are too many of them."""
 
     value: Any
@@ -39,9 +39,9 @@ class Mark:
         }
 
     @staticmethod
-    def of(offset: Mapping[str, Any]) -> Mark:
+    def of(offset: Mapping[str, Any]) -> HighWaterMark:
         ties = offset["ties"]
-        return Mark(_value(offset["value"]), offset["count"], None if ties is None else tuple(ties))
+        return HighWaterMark(_value(offset["value"]), offset["count"], None if ties is None else tuple(ties))
 
 
 def _noted(value: Any) -> list[str] | None:

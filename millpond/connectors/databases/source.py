@@ -28,7 +28,7 @@ from millpond.types import Schema
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-    from millpond.connectors.databases.incremental import Mark
+    from millpond.connectors.databases.incremental import HighWaterMark
 
 ROW_BITS = 40
 
@@ -90,12 +90,12 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
 
     def _marked(self, start: Offset | None, number: int) -> dict[str, Any]:
         """Returns the offset of the highest existing value. A comparison that is due reads everything again."""
-        from millpond.connectors.databases.incremental import Mark
+        from millpond.connectors.databases.incremental import HighWaterMark
 
         interval, now = self.values["compare.interval"], time.monotonic()
         self._compared_at = self._compared_at or now
         due = start is not None and interval is not None and now - self._compared_at >= interval
-        known = Mark.of(start) if start is not None else None
+        known = HighWaterMark.of(start) if start is not None else None
         mark = self._asked(lambda connection: self._mark(connection, known))
         if known is not None and not due and (mark is None or _same(mark, known)):
             assert start is not None
@@ -109,18 +109,18 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
         assert mark is not None
         return {"read": number, "step": start["step"] + 1 if start is not None else 0, **mark.noted()}
 
-    def _mark(self, connection: sa.Connection, known: Mark | None) -> Mark | None:
+    def _mark(self, connection: sa.Connection, known: HighWaterMark | None) -> HighWaterMark | None:
         """Returns the highest value, and the rows at it; None if there is nothing (new)."""
         import sqlalchemy as sa
 
-        from millpond.connectors.databases.incremental import MANY, Mark, digests
+        from millpond.connectors.databases.incremental import MANY, HighWaterMark, digests
         from millpond.connectors.databases.sqltext import named
 
         rows, column = self.database.rows, named(self._column(self._discovered()))
         more = self._polling(known)
         value = connection.execute(rows.one(sa.func.max(column), **more)).scalar()
         if value is None:
-            return None if known is not None else Mark(None, 0, ())
+            return None if known is not None else HighWaterMark(None, 0, ())
         if isinstance(value, float) and math.isnan(value):
             raise BadData(
                 'the column of option "incremental.column" has the value NaN, after which nothing comes'
@@ -130,11 +130,11 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
         at = column == value
         count = int(connection.execute(rows.one(sa.func.count(), at, **more)).scalar() or 0)
         if count > MANY:
-            return Mark(value, count, None)
+            return HighWaterMark(value, count, None)
         found = [d for batch in self._rows(connection, self._select(at, **more)) for d in digests(batch)]
-        return Mark(value, len(found), tuple(sorted(found)))
+        return HighWaterMark(value, len(found), tuple(sorted(found)))
 
-    def _polling(self, known: Mark | None) -> dict[str, Any]:
+    def _polling(self, known: HighWaterMark | None) -> dict[str, Any]:
         """Returns how ``Rows`` queries what is new since a mark."""
         from millpond.connectors.databases.incremental import before, lowest
 
@@ -171,9 +171,9 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
             return False  # one of them is in a log of changes
         if at["read"] != end["read"] or "value" not in at or "value" not in end:
             return bool(at["read"] > end["read"])
-        from millpond.connectors.databases.incremental import Mark
+        from millpond.connectors.databases.incremental import HighWaterMark
 
-        one, other = Mark.of(at), Mark.of(end)
+        one, other = HighWaterMark.of(at), HighWaterMark.of(end)
         if one.value is None or other.value is None:
             return other.value is None
         if one.value == other.value and one.ties is not None and other.ties is not None:
@@ -200,10 +200,11 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
         """Returns the maximum number of rows between two offsets."""
         import sqlalchemy as sa
 
-        from millpond.connectors.databases.incremental import Mark
+        from millpond.connectors.databases.incremental import HighWaterMark
         from millpond.connectors.databases.sqltext import named
 
-        column, first, last = named(self._column(self._discovered())), Mark.of(start), Mark.of(end)
+        column = named(self._column(self._discovered()))
+        first, last = HighWaterMark.of(start), HighWaterMark.of(end)
         if last.value is None:
             return 0
         since = [] if first.value is None else [column >= first.value]
@@ -286,7 +287,7 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
         """Yields the statements of a split, and the filter for its rows."""
         import sqlalchemy as sa
 
-        from millpond.connectors.databases.incremental import Mark, Sieve
+        from millpond.connectors.databases.incremental import HighWaterMark, Sieve
         from millpond.connectors.databases.sqltext import named
 
         conditions = self._pushed()
@@ -301,8 +302,8 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
         if split.end is None:
             yield self._select(*conditions), None
             return
-        column, end = named(self._column(self._discovered())), Mark.of(split.end)
-        start = Mark.of(split.start) if split.start is not None else None
+        column, end = named(self._column(self._discovered())), HighWaterMark.of(split.end)
+        start = HighWaterMark.of(split.start) if split.start is not None else None
         more = self._polling(start)
         known = self._discovered().find(self.values["incremental.column"])
         if start is None and not more and known is not None and known.nullable:
@@ -323,5 +324,5 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
         yield self._select(column == end.value, **more), Sieve(end.ties)
 
 
-def _same(one: Mark, other: Mark) -> bool:
+def _same(one: HighWaterMark, other: HighWaterMark) -> bool:
     return bool(one.value == other.value) and (one.count, one.ties) == (other.count, other.ties)

@@ -87,7 +87,7 @@ class MongoWriting(Writing):
         table.change(self, changes)
         self.touched.append(table)
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Tells the tables that they have changed."""
         for table in self.touched:
             table.changed()
@@ -246,7 +246,7 @@ class MongoDatabase(Database):
         state = self._settled()
         for token, (writing, done) in attempts.items():
             if token in state.recent:
-                writing.tell()
+                writing.notify()
                 return done
         writing = MongoWriting(self, state.number)
         done = work(writing)
@@ -274,7 +274,7 @@ class MongoDatabase(Database):
             raise SecondWriter(f"{self.name}: another writer was first", hint="try again")
         faults.reach("documents: decided")
         self._complete(State.read(made), writing.changes, since)
-        writing.tell()
+        writing.notify()
         return done
 
     def _complete(self, state: State, changes: CommitChanges, since: float) -> None:

@@ -23,7 +23,7 @@ from millpond.sql import statements as st
 from millpond.sql.aggregate import check_aggregate, is_live_aggregate, lower_distinct, split
 from millpond.sql.assign import assign
 from millpond.sql.catalog import Catalog, Relation
-from millpond.sql.joins import joins_of, lower_joins, window_mark
+from millpond.sql.joins import joins_of, lower_joins, window_watermark
 from millpond.sql.options import ENGINE_OPTIONS, RUNNING_OPTIONS
 from millpond.sql.requested_types import wanted_schemas
 from millpond.sql.resolve import Resolved, Resolver
@@ -151,7 +151,7 @@ class Queries:
         if window is not None:
             window = dataclasses.replace(window, late=values["late"], retention=retained(values["retention"]))
             if any(joins_of(resolved)):
-                window = dataclasses.replace(window, mark=window_mark(resolved), delay=0)
+                window = dataclasses.replace(window, mark=window_watermark(resolved), delay=0)
             self.errors.extend(check_window(window, resolved.running, s.place))
             resolved.expression.meta["window"] = window
         if resolved.running:

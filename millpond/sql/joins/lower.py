@@ -10,19 +10,19 @@ from sqlglot import exp
 from millpond.errors import NotSupported, Place, SqlError
 from millpond.sql.conjuncts import all_of, compared_alike, conjuncts, replace_columns
 from millpond.sql.joins.bounds import Bound, find_bounds
-from millpond.sql.joins.marks import mark_of
 from millpond.sql.joins.model import (
     LEFT,
     LEFT_ID,
     RIGHT,
     RIGHT_ID,
     JoinedStreams,
-    Mark,
     Side,
     StreamJoin,
+    StreamWatermark,
 )
 from millpond.sql.joins.shape import Shape, read_shape
 from millpond.sql.joins.warnings import unbounded_outer
+from millpond.sql.joins.watermarks import watermark_of
 from millpond.sql.render.spark import expression as spark_expression
 from millpond.sql.resolve import Input, Resolved
 from millpond.sql.running import Streams, check_running, from_items
@@ -115,21 +115,23 @@ class _Lowering:
                     )
                 )
 
-    def _bound(self, shape: Shape) -> tuple[Bound | None, tuple[Mark | None, Mark | None]]:
+    def _bound(
+        self, shape: Shape
+    ) -> tuple[Bound | None, tuple[StreamWatermark | None, StreamWatermark | None]]:
         """Returns the bound that lets most rows expire, with the watermarks of its times."""
 
-        def marks(bound: Bound) -> tuple[Mark | None, Mark | None]:
+        def watermarks(bound: Bound) -> tuple[StreamWatermark | None, StreamWatermark | None]:
             left, right = (self._standalone(item) for item in shape.items)
-            return mark_of(left, bound.left, self.inputs), mark_of(right, bound.right, self.inputs)
+            return watermark_of(left, bound.left, self.inputs), watermark_of(right, bound.right, self.inputs)
 
         def worth(bound: Bound) -> tuple[int, int]:
-            left, right = marks(bound)
+            left, right = watermarks(bound)
             return (bound.high is not None and right is not None) + (
                 bound.low is not None and left is not None
             ), bound.ends
 
         best = max(find_bounds(shape.on, *shape.aliases), key=worth, default=None)
-        return best, (marks(best) if best is not None else (None, None))
+        return best, (watermarks(best) if best is not None else (None, None))
 
     def _standalone(self, item: exp.Expr) -> exp.Expr:
         """Returns a copy of an item of FROM that names no CTE."""

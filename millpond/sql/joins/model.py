@@ -21,7 +21,7 @@ Kind = Literal["INNER", "LEFT", "RIGHT", "FULL"]
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class StreamWatermark:
     """Describes the watermark of a side: the highest value of ``column`` of its stream, less ``delay`` in microseconds.
     For a side that is itself a join, ``column`` is a column of that join's rows.
     """
@@ -43,7 +43,7 @@ class Side:
     query: Resolved
     time: str | None
     reach: int | None
-    mark: Mark | None
+    mark: StreamWatermark | None
     outer: bool
 
     @property

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from millpond.sql.joins.model import JoinedStreams, Mark
+from millpond.sql.joins.model import JoinedStreams, StreamWatermark
 from millpond.sql.nodes import WindowStart
 from millpond.sql.resolve import Input, Resolved
 from millpond.sql.running import from_items
 from millpond.sql.windowing import micros
 
 
-def mark_of(item: exp.Expr, column: str, inputs: Sequence[Input]) -> Mark | None:
+def watermark_of(item: exp.Expr, column: str, inputs: Sequence[Input]) -> StreamWatermark | None:
     """Returns the watermark that a column of an item of FROM follows, if it is an unchanged column of the stream."""
     alias = item.args.get("alias")
     renamed = alias.args.get("columns") if isinstance(alias, exp.TableAlias) else None
@@ -27,11 +27,15 @@ def mark_of(item: exp.Expr, column: str, inputs: Sequence[Input]) -> Mark | None
         if isinstance(stream, JoinedStreams):
             join = stream.join
             times = [s.time for s in join.sides]
-            return Mark(column, 0) if column in times and join.bounded(0) and join.bounded(1) else None
+            return (
+                StreamWatermark(column, 0)
+                if column in times and join.bounded(0) and join.bounded(1)
+                else None
+            )
         mark = stream.watermark
         if mark is None or mark.column.lower() != column.lower():
             return None
-        return Mark(mark.column, micros(mark.seconds))
+        return StreamWatermark(mark.column, micros(mark.seconds))
     select = item.this if isinstance(item, exp.Subquery) else None
     if not isinstance(select, exp.Select):
         return None
@@ -45,10 +49,10 @@ def mark_of(item: exp.Expr, column: str, inputs: Sequence[Input]) -> Mark | None
     if not isinstance(value, exp.Column):
         return None
     inner = next((i for i, _ in from_items(select) if i.alias_or_name.lower() == value.table.lower()), None)
-    return None if inner is None else mark_of(inner, value.name, inputs)
+    return None if inner is None else watermark_of(inner, value.name, inputs)
 
 
-def window_mark(resolved: Resolved) -> str | None:
+def window_watermark(resolved: Resolved) -> str | None:
     """Returns the column of joined rows that says how far the time of the query's window has come."""
     group = resolved.expression.args.get("group")
     start = next((k for k in group.expressions if isinstance(k, WindowStart)), None) if group else None
@@ -56,5 +60,5 @@ def window_mark(resolved: Resolved) -> str | None:
         return None
     table = start.this.table.lower()
     item = next((i for i, _ in from_items(resolved.expression) if i.alias_or_name.lower() == table), None)
-    mark = mark_of(item, start.this.name, resolved.inputs) if item is not None else None
+    mark = watermark_of(item, start.this.name, resolved.inputs) if item is not None else None
     return mark.column if mark is not None else None
