@@ -144,6 +144,20 @@ def test_what_the_thread_has_the_query_has() -> None:
     assert slots.run(MANY, steps.current) is None
 
 
+def test_threads_are_used_again_and_end() -> None:
+    slots, used = QuerySlots(2), set()
+    for _ in range(5):
+        used.add(slots.run(MANY, threading.current_thread))
+    with pytest.raises(ZeroDivisionError):
+        slots.run(MANY, lambda: 1 // 0)
+    assert used == {slots.run(MANY, threading.current_thread)}
+    slots.close()
+    (thread,) = used
+    thread.join(LONG)
+    assert not thread.is_alive()
+    assert slots.run(MANY, lambda: 1) == 1
+
+
 def test_an_interrupt_ends_the_query() -> None:
     """Ctrl-C reaches the main thread alone; the query runs in another one."""
     done = subprocess.run(

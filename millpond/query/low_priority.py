@@ -10,26 +10,31 @@ import math
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TypeVar
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 from millpond import allowance, steps
 from millpond.allowance import Allowance
 
 T = TypeVar("T")
+_Task = tuple[Future[Any], Callable[[], Any]]
 _LOWER = 10
 """How much lower it is, in steps of ``nice``. Beside a thread of normal priority a query gets a tenth of a processor
 that both want, and all of it when nobody else wants it."""
 _LOOK = 0.05
-_MOST = 1_000
 
 
 class LowPriorityThreads:
-    """Has as many threads as it had queries at once."""
+    """Has as many threads as it had queries at once. They do not keep the process from ending."""
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_MOST, "millpond-query", initializer=_lower)
+        self._idle: deque[SimpleQueue[_Task | None]] = deque()
+        self._closed = False
 
     def run(self, work: Callable[[], T]) -> T:
         """Returns the result of the work, which has the limits and the record of the calling thread. If that thread
@@ -42,17 +47,42 @@ class LowPriorityThreads:
             with allowance.given(limit), steps.recording(record):
                 return work()
 
-        try:
-            future = self._threads.submit(limited)
-        except RuntimeError:  # they were closed meanwhile
-            return work()
+        future: Future[T] = Future()
+        self._free_thread().put((future, limited))
         try:
             return _result(future, limit)
         finally:
             del future  # an error in it has the frames of the query
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False)
+        """Ends the threads; those with a query after it."""
+        self._closed = True
+        while self._idle:
+            with suppress(IndexError):
+                self._idle.pop().put(None)
+
+    def _free_thread(self) -> SimpleQueue[_Task | None]:
+        """Returns the queue of a thread that waits for work."""
+        with suppress(IndexError):
+            return self._idle.pop()
+        tasks: SimpleQueue[_Task | None] = SimpleQueue()
+        threading.Thread(target=self._work, args=(tasks,), name="millpond-query", daemon=True).start()
+        return tasks
+
+    def _work(self, tasks: SimpleQueue[_Task | None]) -> None:
+        _lower()
+        while (task := tasks.get()) is not None:
+            future, work = task
+            settle: Callable[[], None]
+            try:
+                settle = partial(future.set_result, work())
+            except BaseException as error:
+                settle = partial(future.set_exception, error)
+            self._idle.append(tasks)  # first: who has the result may have the next query at once
+            settle()
+            del task, future, work, settle  # a thread that waits keeps no rows
+            if self._closed:
+                self.close()
 
 
 def _result(future: Future[T], limit: Allowance) -> T:
