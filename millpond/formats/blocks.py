@@ -21,6 +21,8 @@ LONGEST_RECORD = 16 << 20
 SHOWN = 64 << 10
 """Bytes that are stored of a line that is too long."""
 THREADS = 2
+AHEAD = 8
+"""Blocks that are decoded before they are requested, so that the threads have work while rows are committed."""
 BOM = b"\xef\xbb\xbf"
 
 Positions = npt.NDArray[np.int64]
@@ -132,7 +134,7 @@ def in_threads(work: Callable[..., T], items: Iterable[tuple[object, ...]]) -> I
     with ThreadPoolExecutor(THREADS) as pool:
         for item in items:
             ahead.append(pool.submit(work, *item))
-            if len(ahead) > THREADS:
+            if len(ahead) > AHEAD:
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()

@@ -31,14 +31,14 @@ def is_number(text: str) -> bool:
 
 def decimals_of(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
     """Parses texts to numbers. Raises ArrowInvalid if one is not a number, or has more digits than the type."""
-    if _may_have_letters(texts):
+    if may_have_letters(texts):
         return _with_exponents(texts, dtype)
     if _casts_exactly(texts, dtype):
         return pc.cast(texts, dtype)
     return _one_by_one(texts, dtype)
 
 
-def _may_have_letters(texts: pa.Array) -> bool:
+def may_have_letters(texts: pa.Array) -> bool:
     """Checks all bytes of the column at once; those of values that a slice has left out are included."""
     data = texts.buffers()[2]
     return data is not None and bool((np.frombuffer(data, np.uint8) >= ord("A")).any())

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.errors import BadData
 from millpond.formats.base import Piece
@@ -20,11 +21,13 @@ from millpond.formats.jsonvalues import DECODER
 from millpond.formats.merge import settle_schema, widen_numbers
 from millpond.formats.received import Part, RejectedRecord, no_rows
 from millpond.formats.textfile import TextFormat, Where
-from millpond.types import Schema
+from millpond.types import NUMBER, Schema
 
 SAMPLE_ROWS = 10_000
 LOOK_ON = 2 << 20
 """Bytes of a file that are scanned for number types that the sample does not have."""
+_PLAIN = (pa.bool_(), pa.int64(), NUMBER, pa.float64(), pa.string())
+"""Types of which the first lines show what all have, if all can be read so."""
 _OPEN, _CLOSE = b"{}"
 _FEW = 128
 """Lines that are read value by value without halving."""
@@ -44,6 +47,10 @@ class JsonLines(TextFormat):
         block = next(blocks, None)
         if block is None:
             return Schema(())
+        further = takewhile(lambda b: b.begin < LOOK_ON, blocks)
+        found = self._quickly(block)
+        if found is not None:
+            return reduce(partial(self._with_numbers, path), further, found)
         lines, where = _lines(block.data), Where(path, block, 1)
         rows, bad = self._parse(lines[:SAMPLE_ROWS], where)
         if not rows.rows:
@@ -53,8 +60,20 @@ class JsonLines(TextFormat):
         if not rows.rows:
             return Schema(())
         found = discover_records(islice(rows.rows, SAMPLE_ROWS))
-        further = takewhile(lambda b: b.begin < LOOK_ON, blocks)
         return reduce(partial(self._with_numbers, path), further, self._with_numbers(path, found, block))
+
+    def _quickly(self, block: Block) -> Schema | None:
+        """Returns the columns that the first lines of a block have, if all others have exactly the same; else None."""
+        if block.wrong is not None or not is_text(block.data):
+            return None
+        head = b"\n".join(block.data.split(b"\n", _FEW)[:_FEW])
+        rows, bad = self._parse(_lines(head), Where("", block, None))
+        found = discover_records(rows.rows)
+        plain = bool(rows.rows) and not bad and all(_is_plain(c.type) for c in found)
+        reader = BlockReader(found, declared=False, watch=True)
+        batch = self._read_native(reader, block.data) if plain else None
+        same = batch is not None and not reader.unknown and not _has_wide_number(batch)
+        return found if same else None
 
     def _with_numbers(self, path: str, found: Schema, block: Block) -> Schema:
         """Returns the columns with types that can represent the numbers of a block too."""
@@ -156,7 +175,11 @@ class JsonLines(TextFormat):
         return Part(rows, sorted([*bad, *more], key=lambda s: s.place))
 
     def _read_native(self, reader: BlockReader, data: bytes) -> pa.RecordBatch | None:
-        """Reads with Arrow's reader, if each line is one object."""
+        """Reads text without looking at single values: if all lines have the same form, or with Arrow's reader, if each
+        line is one object."""
+        rows = reader.read_flat(data)
+        if rows is not None:
+            return rows
         lines = _objects(data)
         if lines is None or may_be_deeper(lines, self._depth):
             return None
@@ -174,6 +197,16 @@ class JsonLines(TextFormat):
                 at = BadData(f"{where(offset)}: {error.message}", hint=error.hint)
                 bad.append(RejectedRecord(place, at, text))
         return Records(found, lambda index: where(offsets[index])), bad
+
+
+def _is_plain(dtype: pa.DataType | None) -> bool:
+    return dtype in _PLAIN
+
+
+def _has_wide_number(rows: pa.RecordBatch) -> bool:
+    """Returns whether a whole number among others with a point may be beyond BIGINT, which makes them DOUBLE."""
+    found = [pc.max(pc.abs(c)).as_py() for c in rows.columns if c.type == NUMBER]
+    return any(largest is not None and largest >= 1 << 63 for largest in found)
 
 
 def _objects(data: bytes) -> bytes | None:

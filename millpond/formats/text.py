@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.formats.decimals import decimals_of
+from millpond.formats.decimals import decimals_of, may_have_letters
 from millpond.formats.merge import is_numeric, merge_types
 from millpond.formats.received import bad_places
 from millpond.types import NUMBER, TIMESTAMP
@@ -163,7 +163,7 @@ def _cast(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
     if dtype == TIMESTAMP:
         return _instants(texts)
     # Arrow reads "0x1F" as a whole number.
-    if pa.types.is_integer(dtype) and _any_with(texts, "xX"):
+    if pa.types.is_integer(dtype) and may_have_letters(texts) and _any_with(texts, "xX"):
         raise pa.ArrowInvalid("hexadecimal")
     if pa.types.is_decimal(dtype):
         return decimals_of(texts, dtype)

@@ -48,7 +48,12 @@ class Origins:
 
     def of(self, rows: pa.Table, seqs: pa.ChunkedArray, parts: npt.NDArray[np.int64]) -> pa.Table:
         """Returns the records of rows that were read: one for each part of the source."""
-        hashes, order = self._hashes(rows), np.argsort(parts, kind="stable")
+        hashes = self._hashes(rows)
+        if len(parts) and parts[0] == parts[-1] and (parts == parts[0]).all():
+            first = int(seqs.to_numpy().min())
+            record = [[int(parts[0])], [first], [self._made_by], [hashes.tobytes()]]
+            return pa.table(record, schema=_SCHEMA.arrow())
+        order = np.argsort(parts, kind="stable")
         numbers, begins = np.unique(parts[order], return_index=True)
         firsts = np.minimum.reduceat(seqs.to_numpy()[order], begins) if len(order) else np.empty(0, np.int64)
         pieces = np.split(hashes[order], begins[1:]) if len(order) else []
