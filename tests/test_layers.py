@@ -549,7 +549,7 @@ def test_an_app_of_tables_loads_neither_spark_nor_pandas() -> None:
         "with App(\"CREATE TABLE t (id INT PRIMARY KEY, s STRING); INSERT INTO t VALUES (1, 'a')\") as app:\n"
         "    print(app.sql('SELECT s FROM t WHERE id = 1').rows(), app.sql('SELECT COUNT(*) AS n FROM t').rows())\n"
         "    app.sql('CREATE TABLE u (id INT PRIMARY KEY, s STRING, x DOUBLE)')\n"
-        "    app.table('u').bulk_insert([{'id': i, 's': str(i % 9), 'x': i / 7} for i in range(1000)])\n"
+        "    app.table('u').bulk_insert([{'id': i, 's': str(i % 9), 'x': i / 7} for i in range(9000)])\n"
         "print('pyspark' in sys.modules, 'pandas' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)

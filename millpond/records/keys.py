@@ -52,8 +52,15 @@ def integers_of(keys: pa.ChunkedArray | Sequence[int]) -> npt.NDArray[np.int64] 
     dtype = keys.type
     if not pa.types.is_integer(dtype) or pa.types.is_uint64(dtype) or keys.null_count:
         return None
-    numbers: npt.NDArray[np.int64] = keys.to_numpy().astype(np.int64, copy=False)
-    return numbers
+    return whole_numbers(keys)
+
+
+def whole_numbers(values: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.int64]:
+    """Returns integers without NULL as numbers. Arrow's own conversion would load pandas at its first call."""
+    chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+    if len(chunks) == 1:
+        return np.from_dlpack(chunks[0]).astype(np.int64, copy=False)
+    return np.concatenate([np.empty(0, np.int64), *(np.from_dlpack(c).astype(np.int64) for c in chunks)])
 
 
 def average_size(keys: Iterable[Key]) -> int:

@@ -11,6 +11,7 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 
+from millpond.records.keys import whole_numbers
 from millpond.tables._blocks import Blocks, Slots
 
 _SPARSE = 4
@@ -58,7 +59,7 @@ class DenseKeys:
             if added.null_count:
                 self._sparse_at = 2 * end
                 return False
-            keys = added.to_numpy().astype(np.int64)
+            keys = whole_numbers(added)
             low, high = int(keys.min()), int(keys.max()) + 1
             if len(self._slots):
                 low, high = min(low, self._first), max(high, self._first + len(self._slots))
