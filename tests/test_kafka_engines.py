@@ -137,7 +137,7 @@ def test_avro_is_the_same_on_both_engines(
     assert source.schema().names[0] == "id"
     file.unlink()
     rows, rejected = both(source, spark, monkeypatch)
-    assert rows.num_rows == 101 and rejected["value"].to_pylist() == ["0xff"]
+    assert rows.num_rows == 101 and rejected["value"].to_pylist() == [b"\xff"]
 
 
 def test_new_fields_that_executors_find(kafka: Kafka, spark: SparkSession) -> None:

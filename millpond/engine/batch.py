@@ -200,11 +200,11 @@ class Batch:
 
     @cached_property
     def rejected(self) -> pa.Table | None:
-        """Returns records that could not be read, as ``seq``, ``reason`` and ``value``. Asked for after its rows were
-        read it costs less. May raise Drifted.
+        """Returns records that could not be read, as ``seq``, ``reason``, ``value`` and ``key``. Asked for after its
+        rows were read it costs less. May raise Drifted.
         """
         if self.sifted is not None:
-            return self.sifted[1].rename_columns(["seq", "reason", "value"])
+            return self.sifted[1].rename_columns({"place": "seq"})
         return self._messages.rejected if self._messages is not None else None
 
     @property

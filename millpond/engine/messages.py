@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import Offset
-from millpond.connectors.source import DELETED, SEQ, NativeSource, Order
+from millpond.connectors.source import DELETED, MESSAGE, SEQ, NativeSource, Order
 from millpond.engine.collect import collect
 from millpond.engine.reader import read_messages
 from millpond.engine.task_reports import new_number, reported, reports_of, taken
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
-_REJECTED = pa.schema([("seq", pa.int64()), ("reason", pa.string()), ("value", pa.string())])
+_REJECTED = pa.schema(
+    [("seq", pa.int64()), ("reason", pa.string()), ("value", pa.binary()), ("key", pa.binary())]
+)
 
 
 class Drifted(Exception):
@@ -82,7 +84,7 @@ class Decoder:
     def rejected(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the messages that cannot be decoded."""
         for received, _ in self._decoded(batches):
-            yield from received.rejected.rename_columns(_REJECTED.names).combine_chunks().to_batches()
+            yield from received.rejected.rename_columns({"place": "seq"}).combine_chunks().to_batches()
 
     def _decoded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Received, bool]]:
         for batch in batches:
@@ -225,7 +227,7 @@ class Messages:
         costs nothing. Raises Drifted if they found new fields.
         """
         if self.is_here or not self._frames:
-            found = self.received.rejected.rename_columns(_REJECTED.names)
+            found = self.received.rejected.rename_columns({"place": "seq"})
             return found if found.num_rows else None
         reports = self._reports
         if any(r.drifts for r in reports):
@@ -237,7 +239,7 @@ class Messages:
 
     def _collect_rejected(self) -> pa.Table:
         columns = Schema.of(_REJECTED).ddl()
-        raw = self._raw.selectExpr(*self._copy.flat(()))
+        raw = self._raw.selectExpr(*self._copy.flat(MESSAGE[:1]))
         return collect(raw.mapInArrow(self._decoder.rejected, columns)).sort_by("seq")
 
     @property

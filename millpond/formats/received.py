@@ -18,7 +18,7 @@ _ONE_BY_ONE = 8
 
 class Received(NamedTuple):
     """Contains the ``rows`` of the records that could be read and their ``places`` among all; ``rejected`` are the
-    others, with ``place``, ``reason`` and ``value``, the record as text.
+    others, with ``place``, ``reason``, and the bytes of the record: ``value``, and ``key`` if it is a message with one.
     """
 
     rows: pa.RecordBatch
@@ -72,24 +72,21 @@ def none_rejected() -> pa.Table:
     return rejected_table((), (), ())
 
 
-def rejected_table(places: Sequence[int], reasons: Sequence[str], values: Iterable[bytes | None]) -> pa.Table:
+def rejected_table(
+    places: Sequence[int],
+    reasons: Sequence[str],
+    values: Iterable[bytes | None],
+    keys: Iterable[bytes | None] | None = None,
+) -> pa.Table:
+    """Returns rejected records, with the bytes of their values, and of their keys if they are messages."""
     return pa.table(
         {
             "place": pa.array(places, pa.int64()),
             "reason": pa.array(reasons, pa.string()),
-            "value": pa.array([shown(v) for v in values], pa.string()),
+            "value": pa.array(values, pa.binary()),
+            "key": pa.nulls(len(places), pa.binary()) if keys is None else pa.array(keys, pa.binary()),
         }
     )
-
-
-def shown(value: bytes | None) -> str | None:
-    """Returns a record as text; its bytes in hexadecimal digits if it is not text."""
-    if value is None:
-        return None
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return f"0x{value.hex()}"
 
 
 def bad_places(count: int, is_fine: Callable[[int, int], bool]) -> list[int]:

@@ -242,7 +242,7 @@ class LoadedTable(OverSources):
     def _noted(self, rejected: pa.Table) -> pa.Table:
         """Returns error records of records that could not be read."""
         what = without_passwords(", ".join(i.relation.name for i in self._views.values()))
-        rejected = rejected.rename_columns(["seq", "reason", "value"])
+        rejected = rejected.rename_columns({"place": "seq"})
         return message_records(self.plan.name, what, rejected, ERROR_COLUMNS, self._clock.now())
 
     def _compare(self, end: Offset, *, damaged: bool) -> int:

@@ -161,9 +161,7 @@ def test_bad_lines_of_json_are_put_aside(
         found, bad = received(form, path, [Piece()])
         assert found == rows
         expected = [t for t in texts if t in BAD_LINES.elements]  # type: ignore[attr-defined]
-        assert [b.rstrip("\r ") for b in bad] == [
-            t.decode() if b"\xff" not in t else bad[i] for i, t in enumerate(expected)
-        ]
+        assert [b.rstrip(b"\r ") for b in bad] == expected
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(textfile, "BYTES_PER_PIECE", about)
             assert received(form, path, form.pieces(path)) == (found, bad)
@@ -198,7 +196,7 @@ def test_bad_rows_of_csv_are_put_aside(lines: list[bytes], block: int, ending: b
         rows, bad = received(Csv(), path, [Piece()])
         assert rows == [good[line] for line in lines if line in good]
         expected = [line for line in lines if line and line not in good]
-        assert bad == [f"0x{line.hex()}" if b"\xff" in line else line.decode() for line in expected]
+        assert bad == expected
 
 
 @pytest.mark.parametrize("name", ["t.csv.gz", "t.parquet", "t.json"])

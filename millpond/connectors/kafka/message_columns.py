@@ -51,12 +51,15 @@ def decoded(
 ) -> tuple[Received, Schema]:
     """Returns the rows of messages, and their fields that are no columns."""
     values = _as_type(raw["value"], pa.binary())
+    bare = _as_type(raw["key"], pa.binary()) if "key" in raw.column_names else None
     events, fresh = decoder.events(values), decoder.fresh(values)
     if key_texts is not None:
-        keys = key_texts.decode(_as_type(raw["key"], pa.binary()))
+        assert bare is not None
+        keys = key_texts.decode(bare)
         raw = raw.set_column(raw.schema.get_field_index("key"), "key", keys.texts)
         events = _without(events, keys)
-    return _received(raw, values, events, Schema((*decoder.schema, *hidden))), fresh
+    rejected = _rejected(values, bare, events)
+    return _received(raw, events, Schema((*decoder.schema, *hidden)), rejected), fresh
 
 
 def _without(events: Events, keys: Keys) -> Events:
@@ -72,7 +75,14 @@ def _without(events: Events, keys: Keys) -> Events:
     )
 
 
-def _received(raw: pa.Table, values: pa.Array, events: Events, columns: Schema) -> Received:
+def _rejected(values: pa.Array, keys: pa.Array | None, events: Events) -> pa.Table:
+    """Returns the messages that cannot be decoded, with their bytes; without keys if those were not read."""
+    bad = pa.array(events.bad, pa.int64())
+    of_bad = None if keys is None else keys.take(bad).to_pylist()
+    return rejected_table(events.bad, events.reasons, values.take(bad).to_pylist(), of_bad)
+
+
+def _received(raw: pa.Table, events: Events, columns: Schema, rejected: pa.Table) -> Received:
     """Returns the events with the hidden columns of their messages, which are the last of ``columns``."""
     places = events.places
     every = len(places) == raw.num_rows and np.array_equal(np.asarray(places), np.arange(raw.num_rows))
@@ -86,8 +96,7 @@ def _received(raw: pa.Table, values: pa.Array, events: Events, columns: Schema) 
         as_type = {"key": _key, "headers": _headers}.get(name, _as_type)
         arrays.append(as_type(good[name], dtype))
     batch = pa.RecordBatch.from_arrays([*arrays, events.ended], schema=columns.arrow())
-    bad = values.take(pa.array(events.bad, pa.int64())).to_pylist()
-    return Received(batch, places, rejected_table(events.bad, events.reasons, bad))
+    return Received(batch, places, rejected)
 
 
 def _as_type(column: pa.ChunkedArray, dtype: pa.DataType | None) -> pa.Array:
