@@ -17,7 +17,7 @@ from hypothesis import strategies as some
 from millpond import App
 from millpond.connectors.kafka.source import KafkaSource
 from millpond.sql.errortables import ERROR_COLUMNS
-from millpond.store.error_records import error_records, is_message, message_records, rows_of
+from millpond.store.error_records import error_records, message_records, of_messages, rows_of
 from millpond.types import Column, Schema
 from tests.servers import Servers
 from tests.test_kafka import new_topic, uri
@@ -56,7 +56,7 @@ def test_a_message_that_cannot_be_decoded_keeps_its_bytes(
     found = source.decode(messages(*(v for _, v in sent), keys=[k for k, _ in sent]))
     rejected = found.rejected.rename_columns({"place": "seq"})
     records = message_records("q", "s", rejected, ERROR_COLUMNS, NOW)
-    assert all(is_message(records).to_pylist())
+    assert all(of_messages(records["row"]).to_pylist())
     kept = [bytes_of(row) for row in records["row"].to_pylist()]
     assert kept == [sent[place] for place in found.rejected["place"].to_pylist()]
     assert len(kept) + found.rows.num_rows == len(sent)

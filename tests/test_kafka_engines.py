@@ -188,12 +188,14 @@ def test_many_messages_are_decoded_by_executors(
         assert decoded == []
         (query,) = app.sql("SHOW QUERIES").rows()
         assert (query["spark_rows"], query["process_rows"], query["errors"]) == (count + 2, 0, 2)
+        assert query["last_engine"] == "spark"
         values = app.sql("SELECT row FROM `sums$errors`").rows()
         assert len(values) == 2
         kafka.produce(topic, ['{"id": 1, "sym": "s0"}', "{"])
         app.drain(120)
         (query,) = app.sql("SHOW QUERIES").rows()
         assert (query["spark_rows"], query["process_rows"], query["errors"]) == (count + 2, 2, 3)
+        assert query["last_engine"] == "process"
         assert sum(decoded) == 2
 
 

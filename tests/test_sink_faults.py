@@ -22,6 +22,7 @@ import pytest
 from deltalake import DeltaTable
 
 from millpond import App, Error, faults
+from millpond.engine_rule import Engine
 from millpond.testing.faults import Injected, failing, killing, recorded
 from tests.servers import S3, Kafka, Servers
 from tests.test_kafka import new_topic, uri
@@ -83,8 +84,8 @@ def contents(app: App) -> Found:
     return found
 
 
-def run(text: str, state: Path | str) -> Found:
-    with App(STREAM + text, state=state, _direct=True) as app:
+def run(text: str, state: Path | str, engine: Engine = "auto") -> Found:
+    with App(STREAM + text, state=state, engine=engine, _direct=True) as app:
         app.drain(120)
         return contents(app)
 
@@ -268,6 +269,31 @@ def test_an_exception_at_every_point(kind: str, servers: Servers, tmp_path: Path
         except Error as error:
             assert Injected.__name__ in repr(error) or point in str(error), error
         assert place.contents(run(place.text, state)) == expected, point
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(
+    ("kind", "point", "first", "second"),
+    [("file", "sink: produced", "process", "spark"), ("kafka", "sink: put aside", "spark", "process")],
+)
+def test_the_other_engine_repeats_a_batch(
+    kind: str, point: str, first: Engine, second: Engine, servers: Servers, tmp_path: Path
+) -> None:
+    """What was written before a fault does not depend on the engine: after the start another one goes on."""
+    places = Places(kind, servers, tmp_path)
+    expected, _ = undisturbed(places, tmp_path)
+    place, state = places.new(), tmp_path / first
+    prepare(state)
+    with pytest.raises(Error), failing(point, visit=1):
+        run(place.text, state, first)
+    found = place.contents(run(place.text, state, second))
+    assert without_reasons(found) == without_reasons(expected)
+
+
+def without_reasons(found: Found) -> Found:
+    """Error records say in the words of the engine what is wrong."""
+    records = [json.loads(record) for record in found["out$errors"]]
+    return found | {"out$errors": [json.dumps(r | {"reason": None}) for r in records]}
 
 
 def kill(place: Place, state: Path, point: str, visit: int) -> None:

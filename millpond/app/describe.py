@@ -65,10 +65,11 @@ _QUERY_COLUMNS = (
     *(f"{engine}_{count}" for engine in ENGINES for count in ("batches", "rows")),
     "last_batch",
     "last_batch_ms",
+    "last_engine",
     "error",
     "statement",
 )
-_TEXTS = ("name", "state", "error", "statement")
+_TEXTS = ("name", "state", "last_engine", "error", "statement")
 _TYPES = {
     **dict.fromkeys((c for c in _QUERY_COLUMNS if c not in _TEXTS), pa.int64()),
     "kept": pa.int64(),

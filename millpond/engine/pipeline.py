@@ -117,6 +117,7 @@ class Pipeline:
         """Batches and their rows, by the engine that evaluated them."""
         self.last_batch_seconds = 0.0
         self.last_batch: datetime | None = None
+        self.last_engine: str | None = None
         self._recent: deque[tuple[float, int]] = deque()
         self._tries = 0
         self._failing_since = 0.0
@@ -268,6 +269,7 @@ class Pipeline:
         self.by_engine[engine] = (batches + 1, total + rows)
         self.last_batch_seconds = seconds
         self.last_batch = datetime.now(UTC)
+        self.last_engine = engine
         self._recent.append((now, rows))
         while self._recent[0][0] < now - RATE_SECONDS:
             self._recent.popleft()
@@ -379,6 +381,7 @@ class Pipeline:
             **{f"{e}_rows": self.by_engine.get(e, (0, 0))[1] for e in ENGINES},
             "last_batch": self.last_batch,
             "last_batch_ms": round(self.last_batch_seconds * 1000),
+            "last_engine": self.last_engine,
             "error": self.error.message if self.error else None,
             "statement": self.plan.text,
         }

@@ -85,9 +85,9 @@ def missed(gap: range) -> pa.Table:
     return pa.table({"seq": [gap[0]], "reason": [reason], "value": none, "key": none})
 
 
-def is_message(records: pa.Table) -> pa.ChunkedArray:
-    """Returns which records are for messages."""
-    return pc.starts_with(records["row"], pattern=f'{{"{MESSAGE}":')
+def of_messages(rows: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Returns which records are for messages, by their column ``row``."""
+    return pc.starts_with(rows, pattern=f'{{"{MESSAGE}":')
 
 
 def renewed(known: pa.Table, records: pa.Table) -> Changes:

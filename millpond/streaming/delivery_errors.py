@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import ROW, Changes, Position
+from millpond.store.error_records import of_messages
 
 if TYPE_CHECKING:
     from millpond.store.store import Store
@@ -73,6 +74,15 @@ class DeliveryErrors:
 
 
 def _records(rows: pa.Table) -> list[tuple[Any, ...]]:
-    """Returns the records, without their times."""
-    names = sorted(n for n in rows.column_names if n.lower() not in ("time", ROW))
-    return [tuple(record.values()) for record in rows.select(names).to_pylist()]
+    """Returns what tells the records apart: not their times, and of rows not the reasons, which another engine words
+    in another way. Those of messages are the same everywhere, and say how many rows were lost.
+    """
+    names = sorted(n for n in rows.column_names if n.lower() not in ("time", "reason", ROW))
+    reason = next((n for n in rows.column_names if n.lower() == "reason"), None)
+    text = next((n for n in names if n.lower() == "row"), None)
+    records = [tuple(record.values()) for record in rows.select(names).to_pylist()]
+    if reason is None or text is None:
+        return records
+    are_messages = of_messages(rows[text]).to_pylist()
+    reasons = rows[reason].to_pylist()
+    return [(*r, why if m else None) for r, why, m in zip(records, reasons, are_messages, strict=True)]

@@ -22,7 +22,7 @@ from millpond.errors import BadData, DataError, QueryFailed, without_passwords
 from millpond.plan.plans import PipelinePlan
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.errortables import ERROR_COLUMNS, error_relation
-from millpond.store.error_records import error_records, is_message, message_records, missed, renewed, rows_of
+from millpond.store.error_records import error_records, message_records, missed, of_messages, renewed, rows_of
 from millpond.store.snapshot import StoreSnapshot
 from millpond.store.store import Store
 from millpond.store.undo import safely
@@ -331,7 +331,7 @@ class RunningStatement(ABC):
             raise QueryFailed(
                 f'table "{self.plan.errors}" has no columns "seq" and "row": nothing can be replayed from it'
             )
-        table = table.filter(pc.invert(is_message(table)))
+        table = table.filter(pc.invert(of_messages(table["row"])))
         if not table.num_rows:
             return 0
         rows = rows_of(table, self.plan.batch.stream.relation.schema, f'table "{self.plan.errors}"')
