@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import pytest
 
 from millpond import App
-from millpond.views.costs import Costs, Learned
+from millpond.views.costs import Costs, Learned, Watch
+
+
+def _compute(seconds: float) -> None:
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
 
 
 def test_the_least_of_the_last_runs_counts_within_bounds() -> None:
@@ -39,7 +46,7 @@ def test_a_slow_query_leaves_more_to_operators() -> None:
     costs = Costs()
     before = costs.whole(100, 10)
     with costs.learn_whole(100, 10):
-        time.sleep(0.05)
+        _compute(0.05)
     assert costs.whole(100, 10) > 3 * before
 
 
@@ -62,7 +69,7 @@ def test_what_parts_take_is_expected_from_the_whole_query() -> None:
         pass
     assert costs.parts(100, 10) == before / 4
     with costs.learn_parts(100, 10):
-        time.sleep(0.05)
+        _compute(0.05)
     assert costs.parts(100, 10) > before
 
 
@@ -76,3 +83,29 @@ def test_a_way_that_once_took_long_is_tried_again_in_the_end() -> None:
         with costs.learn_whole(100_000_000, 0):
             pass
     assert costs.rows_for(whole) == expected and costs.read(frozenset({"t"}), 10) < 20
+
+
+@pytest.mark.parametrize(("passed", "computed", "counted"), [(5.0, 1.0, 1.0), (1.0, 2.0, 1.0)])
+def test_neither_waiting_nor_sharing_the_work_is_counted(
+    monkeypatch: pytest.MonkeyPatch, passed: float, computed: float, counted: float
+) -> None:
+    now = {"perf_counter": 100.0, "process_time": 10.0}
+    for name in now:
+        monkeypatch.setattr(time, name, partial(now.__getitem__, name))
+    watch = Watch()
+    now["perf_counter"] += passed
+    now["process_time"] += computed
+    found = watch.seconds
+    monkeypatch.undo()
+    assert found == counted
+
+
+def test_parts_that_were_too_many_are_not_looked_for_until_that_fades() -> None:
+    costs, tables = Costs(), frozenset({"t"})
+    assert costs.found(tables, 1_000) == 0, "what is not known is looked for"
+    costs.learn_found(tables, most=1_000, found=900)
+    assert 800 < costs.found(tables, 1_000) < 900
+    assert costs.found(frozenset({"d"}), 1_000) == 0
+    for _ in range(100):
+        found = costs.found(tables, 1_000)
+    assert found < 10

@@ -21,6 +21,21 @@ _QUERY, _INPUT, _OUTPUT = 10_000.0, 0.03, 1.0
 """Microseconds of a recomputation: at least, for each row of the inputs, and for each row that is compared."""
 _FOUND = 0.1
 """Microseconds of a recomputation of parts, for each row that an index finds."""
+_WORTH = 1.2
+"""How many times as much as operators a recomputation must take, so that their state is set again after one."""
+
+
+class Watch:
+    """Measures what something takes from now on: the lesser of the time that has passed and of the processor time of
+    the app. The first is longer while others use the processors, the second if threads share the work.
+    """
+
+    def __init__(self) -> None:
+        self._wall, self._processor = time.perf_counter(), time.process_time()
+
+    @property
+    def seconds(self) -> float:
+        return max(1e-9, min(time.perf_counter() - self._wall, time.process_time() - self._processor))
 
 
 class Learned:
@@ -55,6 +70,8 @@ class Costs:
         self._parts = Learned(like=self._whole)
         self._read: dict[frozenset[str], deque[float]] = {}
         """By the tables that change: how many rows operators read for each that changes."""
+        self._found: dict[frozenset[str], float] = {}
+        """By the tables that change: which share of as many parts as could be touched was."""
 
     def whole(self, inputs: int, own: int) -> float:
         """Returns what it takes to evaluate the query over so many rows, and to compare with those that are there."""
@@ -63,6 +80,23 @@ class Costs:
     def parts(self, found: float, own: float) -> float:
         """Returns what it takes to evaluate the query over so many rows that an index finds, and to compare."""
         return (_QUERY + _FOUND * found + _OUTPUT * own) * self._parts.factor
+
+    def found(self, tables: frozenset[str], most: int) -> float:
+        """Returns how many parts of so many, that changed rows can touch, they are likely to touch. It is less each
+        time that they are not looked for.
+        """
+        share = self._found[tables] = self._found.get(tables, 0.0) * _FADES
+        return most * share
+
+    def learn_found(self, tables: frozenset[str], most: int, found: int) -> None:
+        """Learns how many parts changed rows of these tables have touched."""
+        self._found[tables] = found / max(1, most)
+
+    def worth_loading(self, read: float, most: int) -> bool:
+        """Returns whether operators, which can read so many rows in the time of a recomputation, are so much faster
+        that their state is worth it: a choice that goes to and fro costs more than either way.
+        """
+        return read * _WORTH <= most
 
     def rows_for(self, microseconds: float) -> int:
         """Returns how many rows operators read in this time."""
@@ -83,17 +117,17 @@ class Costs:
     @contextmanager
     def learn_whole(self, inputs: int, own: int) -> Iterator[None]:
         """Learns from an evaluation of the query inside."""
-        began = time.perf_counter()
+        watch = Watch()
         yield
-        self._whole.learn((time.perf_counter() - began) * 1e6, _QUERY + _INPUT * inputs + _OUTPUT * own)
+        self._whole.learn(watch.seconds * 1e6, _QUERY + _INPUT * inputs + _OUTPUT * own)
         self._fade_operators()
 
     @contextmanager
     def learn_parts(self, found: float, own: float) -> Iterator[None]:
         """Learns from an evaluation of parts inside."""
-        began = time.perf_counter()
+        watch = Watch()
         yield
-        self._parts.learn((time.perf_counter() - began) * 1e6, _QUERY + _FOUND * found + _OUTPUT * own)
+        self._parts.learn(watch.seconds * 1e6, _QUERY + _FOUND * found + _OUTPUT * own)
         self._fade_operators()
 
     def _fade_operators(self) -> None:

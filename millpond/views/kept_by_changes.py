@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 
 import pyarrow as pa
@@ -20,7 +19,7 @@ from millpond.store.change_feed import Touched
 from millpond.tables.base import Snapshot
 from millpond.types import Schema
 from millpond.views.by_columns import ByColumns
-from millpond.views.costs import Costs
+from millpond.views.costs import Costs, Watch
 from millpond.views.expressions import OnlySpark
 from millpond.views.operators.base import ManyRows, Recompute, Round
 from millpond.views.operators.memory import without_collection
@@ -146,14 +145,14 @@ class KeptByChanges:
         self.prepare(before, own)
         if not self.loaded or self._tree is None:
             return None
-        self.loaded, began = False, time.perf_counter()
+        self.loaded, watch = False, Watch()
         try:
             with steps.step("read by operators") as noted:
                 round_ = Round(before, now, touched, most if columns is None else min(most, _FEW))
                 delta = self._tree.changes(round_)
                 found = self._target.changes(delta, own)
                 noted.tell(round_.read)
-            self._costs.learn_read(tables, changed, round_.read, time.perf_counter() - began)
+            self._costs.learn_read(tables, changed, round_.read, watch.seconds)
         except Exception as reason:
             by_columns = None
             if columns is not None and isinstance(reason, ManyRows):
@@ -240,7 +239,7 @@ class KeptByChanges:
             self._wait -= 1
             return
         read = self._costs.read(self._touched(touched), self._changed(touched))
-        if not whole and read > self._most(now, own):
+        if not whole and not self._costs.worth_loading(read, self._most(now, own)):
             return
         self.due, self.restored = self.restored, False
         if not self.due:

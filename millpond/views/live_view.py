@@ -87,7 +87,7 @@ class LiveView:
         if parts is None:
             with self._costs.learn_whole(rows, len(own)):
                 return self._recomputed(now, own, None)
-        with self._costs.learn_parts(_share(parts, own) * rows, parts.num_rows):
+        with self._costs.learn_parts(_share(parts.num_rows, own) * rows, parts.num_rows):
             return self._recomputed(now, own, parts)
 
     def _recomputed(self, now: Tables, own: Snapshot, parts: pa.Table | None) -> Changes:
@@ -125,6 +125,10 @@ class LiveView:
         """
         if self.plan.parts is None:
             return None
+        most = min(sum(len(touched[n]) for n in self.tables & touched.keys()), len(own))
+        tables = frozenset(self.tables & touched.keys())
+        if self._too_many(self._costs.found(tables, most), now, own):
+            return None
         names = list(self.plan.parts.columns)
         types = pa.schema([self.schema.arrow().field(n) for n in names])
         found = []
@@ -148,12 +152,16 @@ class LiveView:
             except pa.ArrowInvalid:
                 return None
         values = pa.concat_tables(found).group_by(names).aggregate([])
+        self._costs.learn_found(tables, most, values.num_rows)
+        return None if self._too_many(values.num_rows, now, own) else values
+
+    def _too_many(self, parts: float, now: Tables, own: Snapshot) -> bool:
+        """Returns whether the whole query is cheaper than so many parts."""
         size = max(len(now(i.relation.name)) for i in self._table_inputs())
-        if values.num_rows > max(_FEW, size // _SHARE):
-            return None
+        if parts > max(_FEW, size // _SHARE):
+            return True
         rows = self._rows(now)
-        cost = self._costs.parts(_share(values, own) * rows, values.num_rows)
-        return values if cost <= self._costs.whole(rows, len(own)) else None
+        return self._costs.parts(_share(parts, own) * rows, parts) > self._costs.whole(rows, len(own))
 
     def _rows(self, now: Tables) -> int:
         return sum(len(now(i.relation.name)) for i in self._table_inputs())
@@ -186,6 +194,6 @@ class LiveView:
         }
 
 
-def _share(parts: pa.Table, own: Snapshot) -> float:
-    """Returns about which share of all rows belongs to these parts, if each has one row in the table."""
-    return min(1.0, float(parts.num_rows) / max(1, len(own)))
+def _share(parts: float, own: Snapshot) -> float:
+    """Returns about which share of all rows belongs to so many parts, if each has one row in the table."""
+    return min(1.0, parts / max(1, len(own)))
