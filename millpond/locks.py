@@ -42,6 +42,18 @@ class WriteLock:
         """Acquires it if it is free."""
         return self._lock.acquire(False)
 
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[bool]:
+        """Waits for it so long at most, and yields whether it has it."""
+        deadline = time.monotonic() + seconds
+        while not (entered := self.try_enter()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        try:
+            yield entered
+        finally:
+            if entered:
+                self.__exit__()
+
 
 class ReentrantWriteLock(WriteLock):
     """Provides a reentrant variant."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from random import Random
 
@@ -44,24 +45,106 @@ def test_views_that_nothing_has_changed_are_not_evaluated(tmp_path: Path) -> Non
     for n in range(3, 6):
         with App(SQL, state=tmp_path, _direct=True) as app:
             assert rounds(app) == [0, 0, 0]
-            assert not [e for e in app._runtime.journal.entries() if e.kind == MARKS]
             check(app)
             app.sql(f"INSERT INTO a VALUES ({n}, 'x', {n})")
             check(app)
             assert [v.by_changes.rounds for v in app._runtime.views] == [1, 1, 1]
 
 
-def test_after_a_kill_all_are_evaluated(tmp_path: Path) -> None:
+def test_after_a_kill_those_are_evaluated_that_may_have_changed(tmp_path: Path) -> None:
     with App(SQL, state=tmp_path, _direct=True) as app:
         app.sql("INSERT INTO a VALUES (1, 'x', 1), (2, 'y', 2)")
         app.drain()
     for n in (3, 4):
         app = App(SQL, state=tmp_path, _direct=True)
+        assert rounds(app) == [0, 0, 0]
         app.sql(f"INSERT INTO a VALUES ({n}, 'x', {n})")
         crash(app)
         with App(SQL, state=tmp_path, _direct=True) as app:
             assert rounds(app) == [1, 1, 1]
             check(app)
+
+
+def test_what_was_recorded_without_a_later_commit_is_believed_after_a_kill(tmp_path: Path) -> None:
+    app = App(SQL, state=tmp_path, _direct=True)
+    app.sql("INSERT INTO a VALUES (1, 'x', 1), (2, 'y', 2)")
+    app.drain()
+    assert app._runtime.views.record_equal()
+    for n in range(3, 6):
+        crash(app)
+        app = App(SQL, state=tmp_path, _direct=True)
+        assert rounds(app) == [0, 0, 0]
+        check(app)
+        app.sql(f"INSERT INTO a VALUES ({n}, 'x', {n})")
+        check(app)
+        assert app._runtime.views.record_equal()
+    app.close()
+
+
+def test_it_is_recorded_when_no_change_comes(tmp_path: Path) -> None:
+    app = App(SQL, state=tmp_path, _direct=True)
+    app.sql("INSERT INTO a VALUES (1, 'x', 1)")
+    app.drain()
+    deadline, journal = time.monotonic() + 60, app._runtime.journal
+    while not any(
+        e.kind == MARKS and len(e.data["views"]) == 3 and e.data["commit"] == journal.last_commit()
+        for e in journal.entries()
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    crash(app)
+    with App(SQL, state=tmp_path, _direct=True) as app:
+        assert rounds(app) == [0, 0, 0]
+        check(app)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE OR REPLACE TABLE a (id INT PRIMARY KEY, g STRING, n INT, m INT)",
+        "CREATE OR REPLACE TABLE totals AS SELECT g, SUM(n) + 1 AS s FROM a GROUP BY g",
+        "ALTER TABLE a ADD COLUMN m INT",
+        "CREATE TABLE other (id INT)",
+    ],
+)
+def test_a_change_of_the_catalog_removes_what_was_recorded(statement: str, tmp_path: Path) -> None:
+    """A kill may come right after it, before views have followed."""
+    app = App(SQL, state=tmp_path, _direct=True)
+    app.sql("INSERT INTO a VALUES (1, 'x', 1)")
+    app.drain()
+    assert app._runtime.views.record_equal()
+    journal, after = app._runtime.journal, []
+
+    def revised(point: str) -> None:
+        found = [e for e in journal.entries() if e.kind == MARKS]
+        after.append(bool(found) and found[0].data["commit"] == journal.last_commit())
+
+    revise, alter = journal.revise, journal.alter
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(journal, "revise", lambda revision: (revise(revision), revised("revise")))
+        patched.setattr(journal, "alter", lambda *args, **named: (alter(*args, **named), revised("alter")))
+        app.sql(statement)
+    assert after and not any(after)
+    crash(app)
+
+
+def test_the_first_change_after_a_start_reads_rows_and_the_next_use_an_index(tmp_path: Path) -> None:
+    sql = "CREATE TABLE a (id INT PRIMARY KEY, n INT); CREATE TABLE v AS SELECT n, n % 3 AS r FROM a WHERE n > 0"
+    query = "SELECT n, n % 3 AS r FROM a WHERE n > 0"
+    with App(sql, state=tmp_path, _direct=True) as app:
+        app.table("a").bulk_insert([{"id": i, "n": i % 50 or None} for i in range(500)])
+        app.drain()
+    with App(sql, state=tmp_path, _direct=True) as app:
+        (view,) = app._runtime.views
+        for n in range(3):
+            app.sql(f"UPDATE a SET n = {n} WHERE id % 7 = {n}")
+            app.sql(f"DELETE FROM a WHERE id = {n * 20 + 5}")
+            app.drain()
+            assert bag(app, "SELECT * FROM v") == bag(app, query)
+        assert view.by_changes.rounds
+        with app._runtime.views.between_rounds():
+            pass
+        assert view.by_changes.loaded
 
 
 def test_what_may_have_changed_is_evaluated(tmp_path: Path) -> None:

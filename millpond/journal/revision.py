@@ -13,6 +13,9 @@ from millpond.journal.commit_cache import Facts
 from millpond.journal.renames import rename_changes
 from millpond.journal.roll import trim
 
+FINDINGS = "views"
+"""The kind, and the name, of the entry with what was found of tables as they were: a revision removes it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Revision:
@@ -75,7 +78,7 @@ def revise(connection: sqlite3.Connection, after: Facts, revision: Revision) -> 
         after.drop_done(connection, statement)
     for statement in revision.done:
         after.set_done(connection, statement)
-    for kind, name in revision.drop:
+    for kind, name in (*revision.drop, (FINDINGS, FINDINGS)):
         remove_entry(connection, kind, name)
     for entry in revision.put:
         write_entry(connection, entry)

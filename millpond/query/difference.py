@@ -33,6 +33,9 @@ def difference(duck: Duck, before: pa.Table, after: pa.Table, key: Sequence[str]
     keys = [names.index(k) for k in key] if key else columns
     if not key and before.select(names).equals(after):
         return Changes(after.slice(0, 0).append_column(ROW, pa.nulls(0, pa.int64())))
+    if after.num_rows and not before.num_rows:
+        _check_once(after, key, _twice_in(duck, after, key) if key else None)
+        return Changes(after)
     few = _as_rows(before, after, names)
     if few is not None:
         _check_once(after, key, _twice([tuple([row[k] for k in keys]) for row in few[1]]) if key else None)

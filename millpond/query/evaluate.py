@@ -41,6 +41,8 @@ class Evaluator:
         self.path = path
         self.slots = QuerySlots()
         """Slots for queries of programs and clients, whose number nothing else limits."""
+        self._rendered: tuple[Resolved, str] | None = None
+        """The last query, which is often asked for several times in a row, with its SQL."""
 
     @property
     def version(self) -> str:
@@ -165,7 +167,10 @@ class Evaluator:
             raise Unrenderable("asked for")
         if not query.schema.known:
             raise Unrenderable("only Spark knows the type of a column")
-        return to_duckdb(query)
+        last = self._rendered
+        if last is None or last[0] is not query:
+            last = self._rendered = (query, to_duckdb(query))
+        return last[1]
 
     def duckdb(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
         """Returns the result of DuckDB's own SQL."""

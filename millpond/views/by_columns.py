@@ -7,6 +7,7 @@ many rows of the view costs a query over them, and not a step of operators for e
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,21 +39,9 @@ class ByColumns:
         self._inputs = plan.query.inputs
         self._read = columns_read(plan.query)
         self._answer = answer_of(evaluator, plan.query)
+        self._query = plan.query
         root = plan.by_changes.root
-        found = None if root is None else _scans(root)
-        views = [scan.view for scan, _ in found or ()]
-        self._tables: dict[str, str] = {}
-        """The tables that it is found by, in lower case, with their views in the query."""
-        if sorted(views) == sorted(i.view for i in self._inputs):
-            tables = [scan.table.lower() for scan, _ in found or ()]
-            self._tables = {
-                scan.table.lower(): scan.view
-                for scan, each in found or ()
-                if each
-                and tables.count(scan.table.lower()) == 1
-                and evaluator.reads_once(plan.query, scan.view)
-            }
-
+        self._root = root
         self._shown: dict[str, list[str]] = {}
         """By view: the columns that the view of these rows shows as they are, and that nothing else reads."""
         if schema.key and root is not None:
@@ -60,6 +49,21 @@ class ByColumns:
             keyed = {origin for name, origin in origins if name in schema.key}
             for view, column in sorted({o for _, o in origins if o is not None and o not in keyed}):
                 self._shown.setdefault(view, []).append(column)
+
+    @cached_property
+    def _tables(self) -> dict[str, str]:
+        """Returns the tables that it is found by, in lower case, with their views in the query."""
+        found = [] if self._root is None else _scans(self._root) or []
+        if sorted(scan.view for scan, _ in found) != sorted(i.view for i in self._inputs):
+            return {}
+        tables = [scan.table.lower() for scan, _ in found]
+        return {
+            scan.table.lower(): scan.view
+            for scan, each in found
+            if each
+            and tables.count(scan.table.lower()) == 1
+            and self._evaluator.reads_once(self._query, scan.view)
+        }
 
     def finds(self, before: Mapping[str, Snapshot], touched: Mapping[str, Touched]) -> bool:
         """Returns whether these changes are found so: of some rows of one table, of which each row has its own rows."""

@@ -63,6 +63,8 @@ class KeptByChanges:
         """Whether the state is set before the next change, or earlier by ``prepare``."""
         self.restored = False
         """Whether the next state is not set at once: the app starts."""
+        self.unindexed = False
+        """Whether indexes are built as soon as no change waits."""
         self._fallbacks = self._wait = self._weighed = 0
         self.outgrown: str | None = None
         """Why the state was given up."""
@@ -162,6 +164,7 @@ class KeptByChanges:
                 return None
             found = by_columns
         self.loaded = self._followed = True
+        self.unindexed = not self._target.indexed
         self._fallbacks = 0
         self.rounds += 1
         try:
@@ -226,8 +229,24 @@ class KeptByChanges:
             return
         self.due = False
         if all(name.lower() in before for name in self._tables):
-            self._load(lambda name: before[name.lower()])
-            self.settle(own)
+            self._load(lambda name: before[name.lower()], index=self._target.indexed)
+            if self._target.indexed:
+                self.settle(own)
+
+    def start_later(self) -> None:
+        """Leaves the state to ``prepare``, and the indexes until a change has come: the app starts."""
+        self.restored, self._target.indexed = True, False
+
+    def build_indexes(self, before: Mapping[str, Snapshot], own: Snapshot) -> None:
+        """Builds the indexes that ``start_later`` has left."""
+        self.unindexed = False
+        if self.loaded:
+            try:
+                for table, names in self._lookups:
+                    build_index(before[table.lower()], names)
+                self.settle(own)
+            except Exception as reason:
+                self._fell_back(reason)
 
     def load(self, now: Tables, touched: Mapping[str, Touched], own: Snapshot, *, whole: bool) -> None:
         """Sets the state of the operators after a recomputation, unless the next one is likely as large, or operators
@@ -243,17 +262,17 @@ class KeptByChanges:
             return
         self.due, self.restored = self.restored, False
         if not self.due:
-            self._load(now)
+            self._load(now, index=True)
             self._followed = self.loaded
 
-    def _load(self, now: Tables) -> None:
+    def _load(self, now: Tables, *, index: bool) -> None:
         assert self._tree is not None
         try:
             with steps.step("set the state of operators"), without_collection():
                 self._weighed = 0
                 self._tree.load(now, self._weigh)
                 self._target.forget()
-                for table, names in self._lookups:
+                for table, names in self._lookups if index else ():
                     build_index(now(table), names)
         except TableFull:
             self.forget()

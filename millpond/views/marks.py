@@ -1,6 +1,7 @@
-"""Records at the end of an app which views are equal to their queries: the next start does not evaluate these again.
+"""Records which views are equal to their queries: the next start does not evaluate these again.
 
-The record is in the journal only while no app works on it: a start removes it, so what a kill leaves is not trusted.
+It is recorded at the end of an app, and when no change has come for a while, with the number of the last commit. A
+start, also one after a kill, believes it if no commit came after it. Each change of the catalog removes it.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ import hashlib
 from collections.abc import Iterable, Mapping
 
 from millpond.journal.catalog import Entry
+from millpond.journal.revision import FINDINGS
 from millpond.sql.userfunctions import calls_functions_of_programs
 from millpond.store.store import Store
 from millpond.version import __version__
 from millpond.views.live_view import LiveView
 
-MARKS = "views"
+MARKS = FINDINGS
 """The kind of the journal's entry that has them."""
 
 
@@ -26,19 +28,19 @@ class Marks:
         self._made_by = f"{__version__} {engine}"
         self._found: Mapping[str, str] = {}
         self._commit = -1
-        self._stored = False
+        self._stale = False
 
     def restore(self, entry: Entry) -> None:
         """Takes what the journal has; nothing if a commit came after it."""
-        self._stored = True
-        if entry.data["commit"] == self._store.journal.last_commit():
+        self._stale = entry.data["commit"] != self._store.journal.last_commit()
+        if not self._stale:
             self._found, self._commit = entry.data["views"], entry.data["commit"]
 
     def begin(self) -> None:
-        """Removes the record: from now on tables may change."""
-        if self._stored:
+        """Removes a record that is not believed: the number of its commit may be given again."""
+        if self._stale:
             self._store.journal.drop_entry(MARKS, MARKS)
-            self._stored = False
+            self._stale = False
 
     def cover(self, view: LiveView) -> bool:
         """Returns whether a restored view was equal to its query, and neither its inputs nor its table have changed."""

@@ -3,7 +3,7 @@
 A view follows the commits of its inputs. A round reads all inputs as of one commit; a view that reads another view sees
 the result of that view in the same round. The rows of a view come from its inputs alone, so a restart needs no
 position: the first round runs every query again and applies the difference. That of a view whose inputs are as they
-were when the app was closed is left out. The state of operators is set after the start.
+were when it was recorded that it equals its query is left out. The state of operators is set after the start.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ from millpond.views.marks import Marks
 log = logging.getLogger("millpond")
 _LAST_COMMIT = 5.0
 """Seconds that the end of an app waits for a commit that is under way."""
+_QUIET = 1.0
+"""Seconds without a commit after which it is recorded which views are equal to their queries."""
 
 
 class Views:
@@ -118,7 +120,8 @@ class Views:
                 self._views[plan.name] = view
                 self._follow()
                 faults.reach("view added")
-                view.by_changes.restored = restored
+                if restored:
+                    view.by_changes.start_later()
                 if restored and view.wanted and self.marks.cover(view):
                     view.whole, view.by_changes.due = False, True
                 self._fill(view)
@@ -266,8 +269,13 @@ class Views:
         self._store.follow(there)
 
     def _run(self) -> None:
+        recorded = False
         while not self._stopped:
-            self._news.wait()
+            if not self._news.wait(None if recorded else _QUIET):
+                with self._turn:
+                    recorded = self._stopped or self.record_equal(0.0)
+                continue
+            recorded = False
             self._news.clear()
             with self._turn:
                 if not self._stopped:
@@ -275,9 +283,10 @@ class Views:
             self._prepare()
 
     def _prepare(self) -> None:
-        """Sets the states of operators that are due, while no change waits for them."""
+        """Sets the states of operators that are due, and builds indexes, while no change waits for them."""
         for view in self:
-            if view.by_changes.due:
+            kept = view.by_changes
+            if kept.due or (kept.unindexed and not self._news.is_set()):
                 with self._turn, self._store.writing if view.plan.in_commit else nullcontext():
                     if not self._stopped:
                         self._set_state(view)
@@ -289,36 +298,28 @@ class Views:
         if view.plan.in_commit:
             inputs = {name: self._store.backend(name).snapshot() for name in view.tables}
         try:
-            view.by_changes.prepare(inputs, own)
+            if view.by_changes.due:
+                view.by_changes.prepare(inputs, own)
+            else:
+                view.by_changes.build_indexes(inputs, own)
         except Error as error:
             view.error, view.whole = error, True
 
-    def record_equal(self) -> None:
+    def record_equal(self, wait: float = _LAST_COMMIT) -> bool:
         """Records which views are equal to their queries, for the next start. A commit of another thread that is under
-        way is waited for; after one that takes long, nothing is recorded.
+        way is waited for; returns False after one that takes longer than so many seconds, and nothing is recorded.
         """
-        if self._store.visibility.stopped is not None or not self._enter():
-            return
-        try:
-            later = self._seen >= self._store.feed.commits
-            self.marks.write(
-                v
-                for v in self
-                if v.wanted and v.error is None and not v.whole and (later or v.plan.in_commit)
-            )
-        except Error as error:
-            log.warning("the next start evaluates all views again: %s", self._mask(error.message))
-        finally:
-            self._store.writing.__exit__()
-
-    def _enter(self) -> bool:
-        """Keeps others from committing; returns False if one does so for too long."""
-        deadline = time.monotonic() + _LAST_COMMIT
-        while not self._store.writing.try_enter():
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.01)
-        return True
+        if self._store.visibility.stopped is not None:
+            return True
+        with self._store.writing.within(wait) as entered:
+            if entered:
+                later = self._seen >= self._store.feed.commits
+                found = (v for v in self if v.wanted and v.error is None and not v.whole)
+                try:
+                    self.marks.write(v for v in found if later or v.plan.in_commit)
+                except Error as error:
+                    log.warning("the next start evaluates all views again: %s", self._mask(error.message))
+            return entered
 
     def _round(self) -> None:
         snapshots, touched, commits = self._store.news()

@@ -32,13 +32,16 @@ class TargetRows:
         self._types: list[pa.DataType] = [c.type for c in schema if c.type is not None]
         self._places = [self._names.index(c.name) for k in schema.key if (c := schema.find(k)) is not None]
         self._columns: list[int] | None = None
+        self.indexed = True
+        """Whether rows without a key are found by an index; otherwise all are read, which for one change is less."""
 
     def forget(self) -> None:
         """Forgets what is known of the rows: many have changed."""
         self._columns = None
 
     def prepare(self, own: Snapshot) -> None:
-        """Builds what finds rows without a key: the first change does not have to."""
+        """Builds what finds rows without a key: the next change does not have to."""
+        self.indexed = True
         if not self._places and len(own) > _FEW:
             build_index(own, [self._names[c] for c in self._chosen(own)])
 
@@ -97,7 +100,7 @@ class TargetRows:
             columns = self._chosen(own) if len(own) > _FEW else []
             if columns:
                 keys = {tuple([row[c] for c in columns]) for row in wanted}
-                found = self._found(own, columns, list(keys), rows=True)
+                found = (self._found if self.indexed else self._picked)(own, columns, list(keys), rows=True)
             else:
                 found = own.scan(rows=True)
             for row, number in zip(rows_of(found, self._names), found.column(ROW).to_pylist(), strict=True):
@@ -115,6 +118,14 @@ class TargetRows:
         names = [self._names[c] for c in places]
         wanted = table_of(keys, names, [self._types[c] for c in places])
         return own.get(names, wanted, nulls=True, rows=rows)
+
+    def _picked(self, own: Snapshot, places: Sequence[int], keys: list[Row], *, rows: bool) -> pa.Table:
+        """Returns at least the rows that ``_found`` returns, by reading all."""
+        found = own.scan(rows=rows)
+        for at, place in enumerate(places):
+            values = pa.array([key[at] for key in keys], self._types[place])
+            found = found.filter(pc.is_in(found.column(self._names[place]), value_set=values))
+        return found
 
     def _made(self, gone: list[Row], put: list[Row], numbers: list[int] | None) -> Changes:
         rows = table_of([*gone, *put], self._names, self._types).cast(self._schema.arrow())
