@@ -160,3 +160,13 @@ def test_readers_of_single_keys_beside_batches_never_see_half_of_one() -> None:
     for reader in readers:
         reader.join()
     assert not wrong
+
+
+def test_measuring_a_table_adds_nothing_to_its_index() -> None:
+    table = MemoryTable(KEYED)
+    put(table, {k: k for k in range(100)}, 1)
+    before = table.stats()["bytes"]
+    assert lags(table)
+    assert table.snapshot().slots_of_key(7)
+    assert not lags(table)
+    assert table.stats()["bytes"] > before  # now it has the keys

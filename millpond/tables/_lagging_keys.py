@@ -71,6 +71,11 @@ class LaggingKeys(dict[Key, int]):
                     self._live.newest = self._keys
             return self._keys
 
+    @property
+    def present(self) -> dict[Key, int]:
+        """Returns the index as it is, without the slots that it does not have yet."""
+        return self._keys
+
     def get(self, key: Key, default: Any = None) -> Any:
         return self.complete().get(key, default)
 

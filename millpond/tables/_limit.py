@@ -182,7 +182,7 @@ class Limit:
 
 def fixed_bytes(generation: Generation, died: Slots) -> int:
     """Returns the bytes of keys, indexes and versions."""
-    keys = generation.all_keys()
+    keys = generation.present_keys()
     if isinstance(keys, ColdKeys):
         total = keys.nbytes()
     else:

@@ -129,6 +129,11 @@ class Generation:
         newest = self.newest  # a reader may complete it meanwhile
         return newest.complete() if isinstance(newest, LaggingKeys) else newest
 
+    def present_keys(self) -> Keys:
+        """Returns ``newest`` as far as it is in memory: to measure it adds nothing to it."""
+        newest = self.newest
+        return newest.present if isinstance(newest, LaggingKeys) else newest
+
     def point_later(self, column: str, blocks: Blocks, start: int, end: int) -> None:
         """Makes these slots, which are written, the newest of their keys, in one step; ``newest`` gets them when
         somebody uses it.
