@@ -1,4 +1,4 @@
-"""Runs DROP, PAUSE, RESUME, STOP, START and REPLAY."""
+"""Runs DROP, PAUSE, RESUME, STOP, START, REPLAY, OPTIMIZE and VACUUM."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from millpond.app.text_run import TextRun
 from millpond.query.result import Result
 from millpond.sql import statements as st
 from millpond.sql.checked_commands import (
+    CheckedCare,
     CheckedControl,
     CheckedDrop,
     CheckedDropIndex,
     CheckedDropQuery,
     CheckedReplay,
 )
+from millpond.store.flushing import Flusher
 from millpond.store.store import Store
 from millpond.store.undo import Undo
 from millpond.streaming.runner import Runner
+from millpond.tables.versioned import VersionedTable
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -35,6 +38,7 @@ class Controls:
     indexes: Indexes
     queries: Queries
     runner: Runner
+    flusher: Flusher
 
     @property
     def handlers(self) -> Handlers:
@@ -45,6 +49,7 @@ class Controls:
                 handle(CheckedDropQuery, self.drop_query),
                 handle(CheckedControl, self.control),
                 handle(CheckedReplay, self.replay),
+                handle(CheckedCare, self.care),
             )
         )
 
@@ -77,6 +82,12 @@ class Controls:
         if done:
             self.store.commit(done=done)
         return Result(NOTHING, count=0)
+
+    def care(self, checked: CheckedCare, undo: Undo) -> Result:
+        s, table = checked.statement, self.store.table(checked.relation.name)
+        assert isinstance(table, VersionedTable)
+        with self.flusher.undisturbed(table):
+            return Result(table.optimize() if isinstance(s, st.Optimize) else table.vacuum(s.hours))
 
     def replay(self, checked: CheckedReplay, undo: Undo) -> Result:
         return Result(NOTHING, count=self.runner.replay(checked.relation.name))

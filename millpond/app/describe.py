@@ -46,6 +46,7 @@ from millpond.store.store import Store
 from millpond.streaming.runner import Runner
 from millpond.streaming.stream_join import describe_join
 from millpond.streaming.window import describe_watermark
+from millpond.tables.versioned import VersionedTable
 from millpond.types import type_name
 from millpond.views.materialized_view import Views
 
@@ -213,6 +214,17 @@ class Descriptions:
         rows = [{"property": f"column {c['column']}", "value": c["type"]} for c in columns]
         rows += [{"property": k, "value": str(v)} for k, v in about.items()]
         return _table(rows, ["property", "value"])
+
+    def history(self, relation: Relation, values: Mapping[str, Any]) -> pa.Table:
+        """Returns the versions of a table, or of a source with these options."""
+        if relation.uri is not None:
+            self.sources.values[relation.uri] = values
+            source = self.sources.open(relation)
+            assert isinstance(source, abilities.Versioned)
+            return source.history()
+        table = self.store.table(relation.name)
+        assert isinstance(table, VersionedTable)
+        return table.history()
 
     def durability_of(self, table: str) -> str:
         backend = self.store.table(table)

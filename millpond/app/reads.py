@@ -18,7 +18,7 @@ from millpond.plan.view import plan_view
 from millpond.query.change_kind import emitted_schema
 from millpond.query.result import Result
 from millpond.sql.checked import CheckedExplain, CheckedSelect
-from millpond.sql.checked_commands import CheckedDescribe, CheckedShow, CheckedShowCreate
+from millpond.sql.checked_commands import CheckedDescribe, CheckedHistory, CheckedShow, CheckedShowCreate
 from millpond.store.undo import Undo
 from millpond.streaming.emitted import Emitted
 from millpond.views.materialized_view import Views
@@ -46,6 +46,7 @@ class Reads:
                 handle(CheckedSelect, self.select),
                 handle(CheckedShow, self.show),
                 handle(CheckedDescribe, self.describe),
+                handle(CheckedHistory, self.history),
                 handle(CheckedShowCreate, self.show_create),
                 handle(CheckedExplain, self.explain),
             )
@@ -71,6 +72,9 @@ class Reads:
 
     def describe(self, checked: CheckedDescribe, undo: Undo) -> Result:
         return Result(self.descriptions.describe(checked.relation, extended=checked.statement.extended))
+
+    def history(self, checked: CheckedHistory, undo: Undo) -> Result:
+        return Result(self.descriptions.history(checked.relation, checked.values))
 
     def show_create(self, checked: CheckedShowCreate, undo: Undo) -> Result:
         return Result(self.descriptions.show_create(checked.relation))

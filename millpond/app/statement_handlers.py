@@ -32,6 +32,7 @@ from millpond.loading.stored_changes import StoredLogs
 from millpond.plan.connectors import Connectors
 from millpond.query.evaluate import Evaluator
 from millpond.query.transaction import Transaction
+from millpond.store.flushing import Flusher
 from millpond.store.store import Store
 from millpond.streaming.emitted import Emitted
 from millpond.streaming.runner import Runner
@@ -66,6 +67,7 @@ def make_executor(
     descriptions: Descriptions,
     analysis: Analysis,
     spark: Spark,
+    flusher: Flusher,
 ) -> Executor:
     """Makes the executor of statements, and passes each kind's handler what it uses."""
     executor = Executor(text, begin, lambda s: refuse_beside(alters.saved.entries.values(), s))
@@ -96,7 +98,7 @@ def make_executor(
         spark=spark.session,
         with_types=spark.with_types,
     )
-    controls = Controls(text, store, removals, indexes, queries, runner)
+    controls = Controls(text, store, removals, indexes, queries, runner, flusher)
     reads = Reads(
         text=text,
         answers=answers,

@@ -298,6 +298,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         descriptions=descriptions,
         analysis=analysis,
         spark=spark,
+        flusher=compactor.flusher,
     )
     selects = Selects(
         lifetime=lifetime,

@@ -15,6 +15,7 @@ from millpond.options import Option
 from millpond.sql.catalog import Relation
 from millpond.tables.memory import MemoryTable
 from millpond.tables.registry import find_backend
+from millpond.tables.versioned import VersionedTable
 from millpond.types import Schema
 
 StandIn = Callable[[str, Mapping[str, Any], Schema | None], Source | None]
@@ -79,6 +80,9 @@ class Connectors:
 
     def evicts(self, values: Mapping[str, Any]) -> bool:
         return find_backend(str(values.get("extension") or "memory")).evicts
+
+    def keeps_versions(self, values: Mapping[str, Any]) -> bool:
+        return issubclass(find_backend(str(values.get("extension") or "memory")), VersionedTable)
 
     def open(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Source:
         key = (uri, repr((sorted(values.items()), declared)))

@@ -46,6 +46,7 @@ from millpond.sql.pushdown import pushed
 from millpond.sql.render import spark
 from millpond.sql.render.folds import not_divided
 from millpond.sql.resolve import Resolved
+from millpond.sql.versions import words_of
 from millpond.types import type_name
 
 _BLOCK = {
@@ -124,6 +125,9 @@ def _headline(planned: Planned) -> str:
         st.Upsert: "UPSERT",
         st.Truncate: "TRUNCATE",
         st.Drop: "DROP",
+        st.DescribeHistory: "DESCRIBE HISTORY",
+        st.Optimize: "OPTIMIZE",
+        st.Vacuum: "VACUUM",
     }.get(type(checked.statement), type(checked.statement).__name__)
     if isinstance(checked.statement, st.Begin | st.Commit):
         return _BLOCK[type(checked.statement)]
@@ -187,7 +191,8 @@ def _once(
     """
     conditions = pushed(query)
     for i in query.inputs:
-        line = f"read {i.relation.kind} {i.relation.name} as {i.alias}"
+        at = "" if i.relation.at is None else f" {words_of(i.relation.at)}"
+        line = f"read {i.relation.kind} {i.relation.name}{at} as {i.alias}"
         if i.relation.place is not None:
             where = conditions.get(i.view)
             line += f" from {without_passwords(i.relation.place)}" + (

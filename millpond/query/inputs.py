@@ -10,6 +10,7 @@ import pyarrow as pa
 from millpond import steps
 from millpond.predicates import Predicate
 from millpond.sql.resolve import Input
+from millpond.sql.versions import words_of
 from millpond.store.snapshot import StoreSnapshot
 
 
@@ -18,8 +19,11 @@ def rows_of(source: Input, snapshots: StoreSnapshot, where: Predicate | None) ->
     relation = source.relation
     name = relation.rows_of or relation.name
     with_rows = relation.rows_of is not None and not relation.schema.key
-    snapshot = snapshots.snapshot(name)
+    if relation.at is None:
+        snapshot, what = snapshots.snapshot(name), name
+    else:
+        snapshot, what = snapshots.at(name, relation.at), f"{name} {words_of(relation.at)}"
     read: Callable[[], pa.Table] = partial(snapshot.scan, rows=True) if with_rows else snapshot.scan
     if where is not None:
         read = partial(snapshot.filtered, where, rows=with_rows)
-    return steps.timed(f"read table {name}", read)
+    return steps.timed(f"read table {what}", read)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import Self
 
@@ -35,6 +36,9 @@ class View(StoreSnapshot):
     def snapshot(self, table: str) -> Snapshot:
         overlay = self._overlays.get(table.lower())  # a snapshot without rows is false
         return self._base.snapshot(table) if overlay is None else overlay
+
+    def at(self, table: str, version: int | datetime) -> Snapshot:
+        return self._base.at(table, version)
 
     def version(self, table: str) -> int:
         return self.snapshot(table).version

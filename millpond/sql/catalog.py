@@ -14,6 +14,7 @@ from millpond.options import Retention
 from millpond.sql.references import References
 from millpond.sql.statements import Query, Watermark
 from millpond.sql.uris import TOPIC_CALL
+from millpond.sql.versions import AsOf
 from millpond.types import Schema
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -52,6 +53,7 @@ class Relation:
     may have records that cannot be read, which become error records; ``follows`` that a table over a source follows it;
     ``captured`` that it does so by change capture; ``spreads`` that executors may read it. ``changing`` says that it is
     the changes of the table of that name, which a statement with EMIT CHANGES reads.
+    ``versioned`` says that a table keeps earlier versions, and ``at`` which of them FROM names.
     """
 
     name: str
@@ -77,6 +79,8 @@ class Relation:
     captured: bool = False
     spreads: bool = False
     changing: bool = False
+    versioned: bool = False
+    at: AsOf | None = None
     text: str = field(default="", compare=False, repr=False)
     """The text of the statement that declares a view."""
 
@@ -223,5 +227,5 @@ class Catalog:
         return UnknownName(f'{what} "{name}" is not known', hint=hint, place=place)
 
 
-Describe = Callable[[str, str], Relation]
-"""(uri, alias) → the relation that it names. Raises an Error when it cannot be read."""
+Describe = Callable[[str, str, AsOf | None], Relation]
+"""(uri, alias, version) → the relation that it names. Raises an Error when it cannot be read."""

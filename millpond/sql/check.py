@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 from millpond.engine_rule import Engine
@@ -60,6 +61,7 @@ from millpond.sql.checking.mutations import (
 )
 from millpond.sql.checking.queries import Locate, Queries
 from millpond.sql.checking.query_names import QueryNames
+from millpond.sql.checking.versions import check_care, check_history
 from millpond.sql.errortables import check_errors_into, error_relation
 from millpond.sql.fold import Fold
 from millpond.sql.indexes import check_create_index, check_drop_index
@@ -129,6 +131,9 @@ class Checker:
             st.Show: CheckedShow,
             st.ShowCreate: self._show_create,
             st.Describe: self._describe,
+            st.DescribeHistory: partial(check_history, self._queries),
+            st.Optimize: partial(check_care, self._queries),
+            st.Vacuum: partial(check_care, self._queries),
             st.Explain: self._explain,
             st.ExplainUpgrade: CheckedUpgrade,
             st.Replay: self._replay,

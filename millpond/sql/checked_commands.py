@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from millpond.sql import statements as st
 from millpond.sql.catalog import Index, Relation
@@ -23,6 +25,21 @@ class CheckedAbout(Checked):
 @dataclass(frozen=True)
 class CheckedDescribe(CheckedAbout):
     statement: st.Describe
+
+
+@dataclass(frozen=True)
+class CheckedHistory(CheckedAbout):
+    """Represents DESCRIBE HISTORY of a table, or of the source at a URI with these options."""
+
+    statement: st.DescribeHistory
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CheckedCare(CheckedAbout):
+    """Represents OPTIMIZE and VACUUM."""
+
+    statement: st.Optimize | st.Vacuum
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ class _Reading:
             raise _Other
         relation = self.query.inputs[0].relation
         source = select.args["from_"].this
-        if relation.kind != "table" or not isinstance(source, exp.Table):
+        if relation.kind != "table" or relation.at is not None or not isinstance(source, exp.Table):
             raise _Other
         if {name for name, value in source.args.items() if value} != {"this", "alias"}:
             raise _Other

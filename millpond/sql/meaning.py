@@ -19,6 +19,7 @@ from millpond.sql.catalog import Relation
 from millpond.sql.joins.model import JoinedStreams, Side
 from millpond.sql.renames import Renamed
 from millpond.sql.resolve import Resolved
+from millpond.sql.versions import words_of
 from millpond.types import Schema, type_name
 
 OptionsOf = Callable[[Relation], Mapping[str, Any]]
@@ -98,6 +99,8 @@ def _input(relation: Relation, named: set[str], options_of: OptionsOf) -> str:
     about = [relation.kind, (relation.rows_of or relation.name).lower() if relation.kind != "source" else ""]
     if relation.uri is not None:
         about += [relation.uri, repr(sorted(options_of(relation).items(), key=str))]
+    if relation.at is not None:
+        about.append(words_of(relation.at))
     if relation.watermark is not None:
         about.append(f"watermark {relation.watermark.column.lower()} {relation.watermark.seconds}")
     return f"{' '.join(about)} ({columns})"

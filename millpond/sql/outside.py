@@ -31,7 +31,7 @@ def named_outside(statement: st.Statement) -> Iterator[Named]:
     match statement:
         case st.Insert(target_is_uri=True):
             yield Named(statement.target, statement.place, written=True)
-        case st.Describe() if is_uri(statement.name):
+        case st.Describe() | st.DescribeHistory() if is_uri(statement.name):
             yield Named(statement.name, statement.place)
         case st.ExplainUpgrade():
             yield Named(f"file://{statement.path}", statement.place)

@@ -25,6 +25,7 @@ from millpond.sql.statements import (
     CreateView,
     Delete,
     Describe,
+    DescribeHistory,
     Drop,
     DropColumn,
     Explain,
@@ -32,6 +33,7 @@ from millpond.sql.statements import (
     Insert,
     Merge,
     NamedQuery,
+    Optimize,
     Query,
     RenameColumn,
     RenameTable,
@@ -48,6 +50,7 @@ from millpond.sql.statements import (
     Truncate,
     Update,
     Upsert,
+    Vacuum,
     Watermark,
     WindowClause,
 )
@@ -284,6 +287,21 @@ def _(s: ShowCreate) -> str:
 @print_statement.register
 def _(s: Describe) -> str:
     return _join("DESCRIBE", "EXTENDED" if s.extended else "", print_name(s.name))
+
+
+@print_statement.register
+def _(s: DescribeHistory) -> str:
+    return f"DESCRIBE HISTORY {print_name(s.name)}"
+
+
+@print_statement.register
+def _(s: Optimize) -> str:
+    return f"OPTIMIZE {print_name(s.name)}"
+
+
+@print_statement.register
+def _(s: Vacuum) -> str:
+    return _join("VACUUM", print_name(s.name), "" if s.hours is None else f"RETAIN {s.hours} HOURS")
 
 
 @print_statement.register

@@ -79,6 +79,9 @@ def title(statement: Statement) -> str:
         st.AlterTable: "ALTER TABLE",
         st.ExplainUpgrade: "EXPLAIN UPGRADE",
         st.Replay: "REPLAY",
+        st.DescribeHistory: "DESCRIBE HISTORY",
+        st.Optimize: "OPTIMIZE",
+        st.Vacuum: "VACUUM",
     }
     if isinstance(statement, st.ControlQuery):
         return f"{statement.action.upper()} QUERY"

@@ -310,6 +310,26 @@ class Describe(Statement):
 
 
 @dataclass(frozen=True)
+class DescribeHistory(Statement):
+    """Represents DESCRIBE HISTORY; ``name`` may be a URI."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Optimize(Statement):
+    name: str
+
+
+@dataclass(frozen=True)
+class Vacuum(Statement):
+    """Represents VACUUM. ``hours`` is how old a version must be that is removed."""
+
+    name: str
+    hours: int | None = None
+
+
+@dataclass(frozen=True)
 class Explain(Statement):
     statement: Statement
     analyze: bool = False
@@ -343,4 +363,6 @@ def only_reads(statement: Statement) -> bool:
     """Returns whether the statement returns something and changes nothing."""
     if isinstance(statement, Explain) and statement.analyze:
         return only_reads(statement.statement)
-    return isinstance(statement, (Select, Show, ShowCreate, Describe, Explain, ExplainUpgrade, NamedQuery))
+    return isinstance(
+        statement, (Select, Show, ShowCreate, Describe, DescribeHistory, Explain, ExplainUpgrade, NamedQuery)
+    )

@@ -52,6 +52,9 @@ class World(Protocol):
     def evicts(self, values: Mapping[str, Any]) -> bool:
         """Returns whether rows leave a table with these options without a change."""
 
+    def keeps_versions(self, values: Mapping[str, Any]) -> bool:
+        """Returns whether a table with these options can be read as of an earlier version."""
+
     def describe(
         self, uri: str, values: Mapping[str, Any], declared: Schema | None, *, table: bool = False
     ) -> Relation:

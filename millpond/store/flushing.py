@@ -11,12 +11,16 @@ import logging
 import math
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
 from millpond import faults
 from millpond.errors import Closed, Error
 from millpond.store.store import Store
+from millpond.tables.base import Backend
 from millpond.tables.flushed import FlushedTable
+from millpond.tables.versioned import VersionedTable
 
 log = logging.getLogger("millpond")
 _AGAIN = 1.0
@@ -34,7 +38,7 @@ class Flusher:
         self._state = state
         self._wake = threading.Event()
         self._starting = threading.Lock()
-        self._turns: WeakKeyDictionary[FlushedTable, threading.Lock] = WeakKeyDictionary()
+        self._turns: WeakKeyDictionary[Backend, threading.Lock] = WeakKeyDictionary()
         self._next = math.inf
         """When the thread looks at the tables again; infinite while it looks."""
         self._ended = False
@@ -75,6 +79,7 @@ class Flusher:
                 wait = self._wait(name, table)
                 if wait is not None and wait <= 0:
                     self._try(name, table)
+                    self._look_after(name, table)
                     wait = self._wait(name, table)
                 if wait is not None:
                     waits.append(max(wait, 0.0))
@@ -112,7 +117,7 @@ class Flusher:
         table = store.table(name)
         if not isinstance(table, FlushedTable) or store.journal.read_only:
             return
-        with self._turns.setdefault(table, threading.Lock()):
+        with self.undisturbed(table):
             last = None
             while True:
                 with store.writing:
@@ -125,6 +130,25 @@ class Flusher:
                 self._write(name, table, frozen)
                 if frozen >= last:
                     return
+
+    def _look_after(self, name: str, table: FlushedTable) -> None:
+        """Does what is due of OPTIMIZE and VACUUM. If it fails, it is tried again after another flush."""
+        if self._ended or not isinstance(table, VersionedTable):
+            return
+        try:
+            with self.undisturbed(table):
+                table.care()
+        except Closed:
+            return
+        except Exception as error:
+            why = error.message if isinstance(error, Error) else repr(error)
+            log.warning('the files of table "%s" stay as they are: %s', name, why)
+
+    @contextmanager
+    def undisturbed(self, table: Backend) -> Iterator[None]:
+        """Keeps a table from being flushed."""
+        with self._turns.setdefault(table, threading.Lock()):
+            yield
 
     def _write(self, name: str, table: FlushedTable, commit: int) -> None:
         store, journal = self._store, self._store.journal

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from millpond.store.external import copied
 from millpond.tables.base import Backend, Database, Reading, Snapshot, Writing
+from millpond.tables.versioned import VersionedSnapshot
 
 
 class StoreSnapshot:
@@ -61,6 +63,12 @@ class StoreSnapshot:
         if self._steady:
             return below() if "held" in backend.behind.abilities else copied(below())
         return backend.through(below)
+
+    def at(self, table: str, version: int | datetime) -> Snapshot:
+        """Returns a table as of an earlier version. Only for a ``VersionedTable``."""
+        found = self.snapshot(table)
+        assert isinstance(found, VersionedSnapshot)
+        return found.at(version)
 
     def version(self, table: str) -> int:
         return self.snapshot(table).version

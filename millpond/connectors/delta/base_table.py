@@ -13,17 +13,21 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import ROW
 from millpond.connectors.delta.base_version import BaseVersion, stored_type
+from millpond.connectors.delta.care import optimize, vacuum
 from millpond.connectors.delta.client import exists, explained, library
 from millpond.connectors.delta.dataset import is_pruned
 from millpond.connectors.delta.layer import GONE, living
+from millpond.connectors.delta.versions import history_of, table_at
 from millpond.errors import (
     BadData,
     ConfigurationIssue,
@@ -90,6 +94,7 @@ class BaseTable:
         self._writer = secrets.randbelow(1 << 62)
         self._known_writer = self._number(_WRITER)
         self._writes, self._versions = 0, threading.RLock()
+        self._held: WeakSet[BaseVersion] = WeakSet()
         self.version = self._read(self._table, 0)
         if is_there and self._known_writer is None and schema.key:
             self._check_unique()
@@ -157,7 +162,25 @@ class BaseTable:
 
     def _read(self, table: DeltaTable, writes: int) -> BaseVersion:
         newer = partial(self._newer, writes)
-        return BaseVersion(table, self._place, self._storage, self._columns, newer)
+        return self._shown(BaseVersion(table, self._place, self._storage, self._columns, newer))
+
+    def _shown(self, version: BaseVersion) -> BaseVersion:
+        """Records that somebody may read a version."""
+        with self._versions:
+            self._held.add(version)
+        return version
+
+    def at(self, version: int | datetime) -> BaseVersion:
+        """Returns an earlier version, or the one that was the newest at a time."""
+        with explained(self._place):
+            table = table_at(self._place, self._storage, version)
+            self._check(table, more=True)
+        return self._shown(BaseVersion(table, self._place, self._storage, self._columns, newer=lambda: None))
+
+    def history(self) -> pa.Table:
+        """Returns the versions that the log has, the newest first."""
+        with explained(self._place):
+            return history_of(table_at(self._place, self._storage, None))
 
     def _newer(self, writes: int) -> BaseVersion | None:
         """Returns the newest version for those who read an earlier one; None if a write has begun since that one."""
@@ -189,6 +212,28 @@ class BaseTable:
         if known is None and self.version.count and not self._schema.key:
             known = int(pc.max(self.version.scan([ROW])[ROW]).as_py()) + 1
         return known or 0
+
+    # care, while nothing is written
+
+    def optimize(self) -> pa.Table:
+        """Writes small files together; the rows stay as they are."""
+        done = optimize(self._table, self._place)
+        self._moved(self._read(self._table, self._writes))
+        return done
+
+    def vacuum(self, hours: int | None) -> pa.Table:
+        """Removes files that no version of the last hours has, and that nobody here reads."""
+        with self._versions:
+            held = {version.number for version in self._held}
+        done = vacuum(self._table, self._place, hours, held)
+        self._moved(self._read(self._table, self._writes))
+        return done
+
+    @property
+    def files(self) -> pa.Table:
+        """Returns the files of the newest version, with their sizes and partitions."""
+        with explained(self._place):
+            return pa.table(self._table.get_add_actions(flatten=True))
 
     # commits
 

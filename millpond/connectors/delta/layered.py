@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import cached_property
 
 import pyarrow as pa
@@ -15,10 +16,11 @@ from millpond.errors import NotSupported, UnknownName, did_you_mean
 from millpond.predicates import Predicate
 from millpond.records.fitting import fitting_keys
 from millpond.tables.base import Snapshot
+from millpond.tables.versioned import VersionedSnapshot
 from millpond.types import Column, Schema
 
 
-class LayeredSnapshot(Snapshot):
+class LayeredSnapshot(VersionedSnapshot):
     """Shows the rows of the base that no layer has changed, and those of the layers, the newest of which comes
     first.
     """
@@ -26,14 +28,25 @@ class LayeredSnapshot(Snapshot):
     remote = True
 
     def __init__(
-        self, what: str, schema: Schema, version: int, layers: Sequence[Snapshot], base: BaseVersion
+        self,
+        what: str,
+        schema: Schema,
+        version: int,
+        layers: Sequence[Snapshot],
+        base: BaseVersion,
+        earlier: Callable[[int | datetime], BaseVersion],
     ):
         self.what = what
         self.schema = schema
         self.version = version
         self._layers = tuple(layers)
-        self.base = self._base = base
+        self.base = base
+        self._earlier = earlier
         self._identity = [self._column(name).name for name in schema.key] or [ROW]
+
+    def at(self, version: int | datetime) -> LayeredSnapshot:
+        base = self._earlier(version)
+        return LayeredSnapshot(self.what, self.schema, self.version, (), base, self._earlier)
 
     def get(
         self, columns: Sequence[str], keys: pa.Table, *, nulls: bool = False, rows: bool = False
@@ -52,10 +65,10 @@ class LayeredSnapshot(Snapshot):
             here = layer.get(names, asked, nulls=nulls)
             asked = asked.filter(pc.invert(among(asked, here, names)))
             found.append(living(here))
-        return [*found, self._base.get(names, asked, nulls=nulls)]
+        return [*found, self.base.get(names, asked, nulls=nulls)]
 
     def _by_values(self, names: list[str], asked: pa.Table, nulls: bool) -> list[pa.Table]:
-        found = [self._untouched(self._base.get(names, asked, nulls=nulls), self._layers)]
+        found = [self._untouched(self.base.get(names, asked, nulls=nulls), self._layers)]
         for at, layer in enumerate(self._layers):
             newer = self._layers[:at]
             found.append(living(self._untouched(layer.get(names, asked, nulls=nulls), newer)))
@@ -78,21 +91,27 @@ class LayeredSnapshot(Snapshot):
     @cached_property
     def _changed(self) -> pa.Table:
         """Returns the last change of each row, deletes included."""
+        if not self._layers:
+            return self._nothing()
         found = [self._untouched(layer.scan(), self._layers[:at]) for at, layer in enumerate(self._layers)]
         return pa.concat_tables(found)
+
+    def _nothing(self) -> pa.Table:
+        rows = [] if self.schema.key else [pa.field(ROW, pa.int64())]
+        return pa.schema([*self.schema.arrow(), *rows, pa.field(GONE, pa.bool_())]).empty_table()
 
     def scan(self, columns: Sequence[str] | None = None, *, rows: bool = False) -> pa.Table:
         self._check_numbers(rows)
         names = None if columns is None else [self._column(name).name for name in columns]
         read = None if names is None else list(dict.fromkeys([*names, *self._identity]))
-        return self._shown(self._with_layers(self._base.scan(read)), names, rows=rows)
+        return self._shown(self._with_layers(self.base.scan(read)), names, rows=rows)
 
     def filtered(self, where: Predicate, *, rows: bool = False) -> pa.Table:
         keys = self.keys_in(where)
         if keys is not None:
             return self.get(keys.column_names, keys)
         self._check_numbers(rows)
-        return self._shown(self._with_layers(self._base.filtered(where)), rows=rows)
+        return self._shown(self._with_layers(self.base.filtered(where)), rows=rows)
 
     def _with_layers(self, under: pa.Table) -> pa.Table:
         under = under.filter(pc.invert(among(under, self._changed, self._identity)))
@@ -122,10 +141,10 @@ class LayeredSnapshot(Snapshot):
     @cached_property
     def _count(self) -> int:
         if not self._changed.num_rows:
-            return self._base.count
+            return self.base.count
         keys = self._changed.select(self._identity)
-        there = self._base.get(self._identity, keys, nulls=True).num_rows
-        return int(self._base.count - there + living(self._changed).num_rows)
+        there = self.base.get(self._identity, keys, nulls=True).num_rows
+        return int(self.base.count - there + living(self._changed).num_rows)
 
     def __len__(self) -> int:
         return self._count

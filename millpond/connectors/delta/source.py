@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import pyarrow as pa
 
 from millpond.changes import Offset
-from millpond.connectors.abilities import Narrows, Parallel, Perishable
+from millpond.connectors.abilities import Narrows, Parallel, Perishable, Versioned
 from millpond.connectors.cdc.capturing import Capturing
 from millpond.connectors.databases.uri import options_in
 from millpond.connectors.delta.client import STORAGE, location, storage_options
@@ -66,7 +66,7 @@ class ChangesSplit(Split):
     end: int
 
 
-class DeltaSource(Capturing, Narrows, Parallel, Perishable):
+class DeltaSource(Capturing, Narrows, Parallel, Perishable, Versioned):
     """Reads with delta-rs and pyarrow, in the driver."""
 
     kind: ClassVar[str] = "delta"
@@ -200,12 +200,10 @@ class DeltaSource(Capturing, Narrows, Parallel, Perishable):
         wanted = self._fixed if self._fixed is not None else self.values["version"]
         if wanted is None:
             return self.files.newest()
-        newest = self.files.newest().version()
-        if wanted > newest:
-            raise InvalidOption(
-                f"{self.files.what} has no version {wanted}", hint=f"its newest version is {newest}"
-            )
         return self._at(wanted)[0]
+
+    def history(self) -> pa.Table:
+        return self.files.history()
 
     @property
     def drifts(self) -> bool:

@@ -6,6 +6,7 @@ flush writes the layer to the base, as one commit there.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -21,11 +22,13 @@ import pyarrow.compute as pc
 
 from millpond.changes import ROW, Changes, Position
 from millpond.connectors.delta.base_table import BaseTable
-from millpond.connectors.delta.client import STORAGE, is_unused, library, storage_options
+from millpond.connectors.delta.care import Care
+from millpond.connectors.delta.client import is_unused, library, storage_options
 from millpond.connectors.delta.columns import check_column, check_partitions
 from millpond.connectors.delta.layer import Layer
 from millpond.connectors.delta.layered import LayeredSnapshot
 from millpond.connectors.delta.places import leave, own_folder, place_for, remove_folder, take
+from millpond.connectors.delta.table_options import TABLE_OPTIONS
 from millpond.connectors.named_columns import named_columns
 from millpond.connectors.table import numbered
 from millpond.errors import (
@@ -36,9 +39,10 @@ from millpond.errors import (
     InvalidRecord,
     NotSupported,
 )
-from millpond.options import Option
 from millpond.records.checks import checked
+from millpond.steps import size_text
 from millpond.tables.flushed import FlushedTable, Pending
+from millpond.tables.versioned import VersionedTable
 from millpond.types import Schema
 
 _MOST = 4
@@ -52,44 +56,12 @@ class Unflushed(ConnectionLost):
     code = "table_full"
 
 
-class DeltaTable(FlushedTable):
+class DeltaTable(FlushedTable, VersionedTable):
     """Represents a table whose base is a Delta table. It works alone, without an app; then nothing is flushed."""
 
     inside = True
     abilities = frozenset({"held", "null_keys", "every_key", "every_float"})
-    options = (
-        Option(
-            "path",
-            "text",
-            "The folder of the Delta table, or its place in an object store. By default a folder in the state "
-            "directory.",
-        ),
-        Option(
-            "table",
-            "text",
-            "The name of the folder in the state directory, without `path`. By default the table's name.",
-        ),
-        Option(
-            "partition.by",
-            "text",
-            "The columns that the Delta table is partitioned by when it is created, separated by commas.",
-        ),
-        Option(
-            "flush.interval",
-            "duration",
-            "How long changes wait for others before they are written to the Delta table.",
-            default=30.0,
-            free=True,
-        ),
-        Option(
-            "flush.size",
-            "size",
-            "How large changes may become before they are written without waiting. Four times as much is the limit.",
-            default=64 << 20,
-            free=True,
-        ),
-        STORAGE,
-    )
+    options = TABLE_OPTIONS
 
     def __init__(
         self,
@@ -108,6 +80,9 @@ class DeltaTable(FlushedTable):
         self.null_keys = null_keys
         self.flush_interval = float(values.get("flush.interval", 30.0))
         self.flush_size = int(values.get("flush.size", 64 << 20))
+        retention = values.get("vacuum.retention")
+        self._retention = None if retention is None else math.ceil(retention / 3600)
+        self._care = Care(int(values.get("optimize.files", 16)))
         self._base, self._place, self._home = base, place, home
         self._stored = str(values.get("table") or name).lower()
         self.anchor = anchor
@@ -181,6 +156,7 @@ class DeltaTable(FlushedTable):
             self._version,
             [layer.table.snapshot() for layer in layers],
             self._base.version,
+            self._base.at,
         )
 
     # changes
@@ -264,7 +240,7 @@ class DeltaTable(FlushedTable):
 
     def _full(self) -> Unflushed:
         return Unflushed(
-            f"{self.what} has {_sized(self._unflushed())} of changes that its Delta table does not have yet"
+            f"{self.what} has {size_text(self._unflushed())} of changes that its Delta table does not have yet"
             + (f": {self.flush_error}" if self.flush_error else ""),
             hint="try again when they are written, or make 'flush.size' larger",
         )
@@ -313,6 +289,28 @@ class DeltaTable(FlushedTable):
                 self._version += 1  # others have changed rows too
             self._show()
             self._done.notify_all()
+
+    # versions and their files
+
+    def history(self) -> pa.Table:
+        self._check_open()
+        return self._base.history()
+
+    def optimize(self) -> pa.Table:
+        self._check_open()
+        done = self._base.optimize()
+        self._care.optimized(self._base.files)
+        return done
+
+    def vacuum(self, hours: int | None) -> pa.Table:
+        self._check_open()
+        return self._base.vacuum(self._retention if hours is None else hours)
+
+    def care(self) -> None:
+        if self._care.should_optimize(self._base.files):
+            self.optimize()
+        if self._care.should_vacuum():
+            self.vacuum(None)
 
     # reading
 
@@ -381,14 +379,6 @@ class DeltaTable(FlushedTable):
     def _check_open(self) -> None:
         if self._closed is not None:
             raise copy(self._closed)
-
-
-def _sized(count: int) -> str:
-    """Returns a number of bytes in words."""
-    for unit, size in (("MB", 1 << 20), ("kB", 1 << 10)):
-        if count >= size:
-            return f"{count / size:,.0f} {unit}"
-    return f"{count} bytes"
 
 
 BACKEND = DeltaTable

@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millpond.connectors.delta.client import explained, library
+from millpond.connectors.delta.client import explained
+from millpond.connectors.delta.versions import history_of, table_at
 from millpond.errors import (
     BadData,
     ConnectionLost,
@@ -80,14 +81,7 @@ class TableFiles:
 
     def at(self, version: int | datetime | None) -> DeltaTable:
         """Opens the table as of a version, or a time; None is the newest. Raises what prevents reading it."""
-        with explained(self.place):
-            table = library().DeltaTable(
-                self.place,
-                version=version if isinstance(version, int) else None,
-                storage_options=self.storage,
-            )
-            if isinstance(version, datetime):
-                table.load_as_version(version)
+        table = table_at(self.place, self.storage, version)
         protocol = table.protocol()
         unknown = frozenset(protocol.reader_features or ()) - _FEATURES
         mapped = table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none"
@@ -97,8 +91,12 @@ class TableFiles:
                 f"{self.what} has features that are not read here: {named or protocol.min_reader_version}",
                 hint="read a copy without them",
             )
-        found: DeltaTable = table
-        return found
+        return table
+
+    def history(self) -> pa.Table:
+        """Returns the versions that the log has, the newest first."""
+        with explained(self.place):
+            return history_of(self.at(None))
 
     def schema_of(self, table: DeltaTable) -> Schema:
         """Returns the columns of a version."""

@@ -343,6 +343,7 @@ class Creates:
             strict=strict,
             place=self._queries.world.place(values),
             evicts=self._queries.world.evicts(values),
+            versioned=self._queries.world.keeps_versions(values),
             null_keys=bool(values.get("null_keys")),
             ttl=ttl_of(values),
         )

@@ -17,6 +17,7 @@ from millpond.errors import (
     SourceEmpty,
     SqlError,
     TypeMismatch,
+    without_passwords,
 )
 from millpond.options import Option, Setting, find_option, read_options
 from millpond.sql import statements as st
@@ -31,6 +32,7 @@ from millpond.sql.running import check_recursion, check_running
 from millpond.sql.table_copies import with_named_copies
 from millpond.sql.typing import type_of
 from millpond.sql.userfunctions import UserFunction
+from millpond.sql.versions import AsOf, no_versions, uri_at, words_of
 from millpond.sql.windowing import WINDOW_OPTIONS, check_window, has_window, lower_window, retained
 from millpond.sql.with_options import share_out, without_later
 from millpond.sql.world import World
@@ -137,6 +139,9 @@ class Queries:
         self.errors.extend(resolver.errors)
         if resolver.errors or resolver.is_open:
             return None
+        if (problem := _kept_version(resolved, query, s)) is not None:
+            self.errors.append(problem)
+            return None
         if isinstance(s, st.CreateTable | st.CreateStream) and not resolved.schema.known:
             self._refuse_collation(resolved, s)
         if resolved.running and (problems := list(check_recursion(resolved, resolver.place, s.place))):
@@ -205,8 +210,12 @@ class Queries:
         self.defaults = {x.name.lower().partition(".")[2]: x.value for x in defaults}
         return tuple(x for x in settings if x not in self._query_settings)
 
-    def _describe_uri(self, uri: str, alias: str) -> Relation:
+    def _describe_uri(self, uri: str, alias: str, at: AsOf | None) -> Relation:
         options = self.world.source_options(uri)
+        if at is not None:
+            if find_option(options, "version") is None:
+                raise no_versions(f'"{without_passwords(uri)}" does not keep earlier versions')
+            uri = uri_at(uri, at)
         values = read_options(f'source "{alias}"', options, self._shares.get(alias, ()))
         if self.source_values.get(uri, values) != values:
             raise NotSupported(
@@ -311,6 +320,20 @@ class Queries:
                 place=s.place,
             )
         )
+
+
+def _kept_version(resolved: Resolved, query: st.Query, s: st.Statement) -> Error | None:
+    """Returns the error about a version of a table in a query that follows its tables: a version does not change."""
+    if isinstance(s, st.Select | st.Insert | st.CreateView) and not resolved.running and query.emit is None:
+        return None
+    for relation in (i.relation for i in resolved.inputs):
+        if relation.at is not None:
+            return NotSupported(
+                f'"{relation.name}" {words_of(relation.at)} is read once, and this statement follows its tables',
+                hint="query it with SELECT, or copy it with INSERT INTO … SELECT",
+                place=s.place,
+            )
+    return None
 
 
 def _uris(tree: exp.Expr) -> dict[str, str]:

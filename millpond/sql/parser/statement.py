@@ -19,16 +19,19 @@ from millpond.sql.statements import (
     Commit,
     ControlQuery,
     Describe,
+    DescribeHistory,
     Explain,
     ExplainFormat,
     ExplainUpgrade,
     NamedQuery,
+    Optimize,
     Replay,
     Rollback,
     Select,
     Show,
     ShowCreate,
     Statement,
+    Vacuum,
 )
 from millpond.sql.timeliterals import HINT, is_impossible
 from millpond.sql.typing.literals import named_type
@@ -218,6 +221,8 @@ class MillpondParser(WriteParser):
             "PAUSE": self._parse_control,
             "RESUME": self._parse_control,
             "REPLAY": self._parse_replay,
+            "OPTIMIZE": self._parse_optimize,
+            "VACUUM": self._parse_vacuum,
         }
 
     def _parse_begin(self) -> Begin:
@@ -246,12 +251,35 @@ class MillpondParser(WriteParser):
         self._advance()
         return Show(cast(ShowKind, word.lower()))
 
-    def _parse_describe_statement(self) -> Describe:
+    def _parse_describe_statement(self) -> Describe | DescribeHistory:
+        if self._next and self.match_words("HISTORY"):
+            self._skip_table()
+            return DescribeHistory(self.parse_target()[0])
         extended = bool(self._next) and self.match_words("EXTENDED")
-        if self._next and self.at_words("TABLE"):
-            self._advance()
+        self._skip_table()
         name, _ = self.parse_target()
         return Describe(name, extended)
+
+    def _skip_table(self) -> None:
+        """Skips the word TABLE before a name."""
+        if self._next and self.at_words("TABLE"):
+            self._advance()
+
+    def _parse_optimize(self) -> Optimize:
+        self._skip_table()
+        return Optimize(self.parse_name("the name of a table"))
+
+    def _parse_vacuum(self) -> Vacuum:
+        self._skip_table()
+        name = self.parse_name("the name of a table")
+        if not self.match_words("RETAIN"):
+            return Vacuum(name)
+        number = self._curr
+        if not number or number.token_type != TokenType.NUMBER or not number.text.isdecimal():
+            self.fail_expected("a whole number of hours after RETAIN", hint="VACUUM t RETAIN 168 HOURS")
+        self._advance()
+        self.expect_words("HOURS")
+        return Vacuum(name, int(number.text))
 
     def _parse_explain(self) -> Explain | ExplainUpgrade:
         if self.match_words("UPGRADE"):

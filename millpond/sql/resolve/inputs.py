@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from sqlglot import exp
@@ -18,9 +18,10 @@ from millpond.sql.resolve.ranges import range_of
 from millpond.sql.scope import Cte, Scope, Visible
 from millpond.sql.spans import span_of
 from millpond.sql.typing import widest
+from millpond.sql.versions import no_versions, version_of
 from millpond.sql.windowing import lower_window
 
-_ITEM = frozenset({"this", "alias", "db", "catalog", "joins", "expressions", "with_"})
+_ITEM = frozenset({"this", "alias", "db", "catalog", "joins", "expressions", "with_", "version"})
 _LATERAL = frozenset({"this", "alias"})
 
 
@@ -177,6 +178,9 @@ class Inputs:
     def _table(self, node: exp.Table, alias: str, scope: Scope) -> tuple[exp.Expr, Columns]:
         is_uri = bool(node.meta.get("uri"))
         cte = None if is_uri or node.args.get("db") else scope.cte(node.name)
+        if cte is not None and node.args.get("version"):
+            self._context.add(no_versions(f'"{cte.name}" is a query of WITH'), node.args["version"])
+            return node, []
         if cte is not None:
             columns = self.renamed(node, cte.columns)
             renamed = columns if columns is not cte.columns else None
@@ -218,6 +222,11 @@ class Inputs:
 
     def _relation(self, node: exp.Table, alias: str, is_uri: bool) -> Relation | None:
         place = self._context.place(node.this, own=True) if node.this else None
+        try:
+            at = version_of(node)
+        except SqlError as error:
+            self._context.add(error, node.args["version"])
+            return None
         if not is_uri and isinstance(node.this, exp.Func):
             self._context.add(NotSupported(f"{node.this.sql()} in FROM is not supported"), node)
             return None
@@ -226,9 +235,11 @@ class Inputs:
                 self._context.errors.append(NotSupported("a source cannot be read here", place=place))
                 return None
             try:
-                return self._context.describe(node.name, alias)
+                return self._context.describe(node.name, alias, at)
             except Error as error:
-                error.place = error.place or place
+                error.place = error.place or (
+                    place if at is None else self._context.place(node.args["version"])
+                )
                 self._context.errors.append(error)
                 return None
         relation = self._context.catalog.find(node.name) if not node.args.get("db") else None
@@ -237,7 +248,13 @@ class Inputs:
         if relation is None:
             name = ".".join(p.name for p in node.parts)
             self._context.errors.append(self._context.catalog.unknown(name, place=place, source=True))
-        return relation
+        if relation is None or at is None:
+            return relation
+        if not relation.versioned:
+            what = f'{relation.kind} "{relation.name}"'
+            self._context.add(no_versions(f"{what} does not keep earlier versions"), node.args["version"])
+            return None
+        return replace(relation, at=at)
 
 
 def column_of(alias: str, name: str, dtype: pa.DataType | None) -> exp.Column:
