@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from millpond import App
 from tests.test_kill import kill_after, run_to_the_end, running, say
 
-DELTA = "WITH ('extension' = 'delta', 'path' = '{0}/{1}', 'flush.interval' = '{2}')"
+DELTA = "WITH ('extension' = 'delta', 'path' = '{0}/{1}', 'flush.interval' = '{2}', 'optimize.files' = '2')"
 TEXT = f"""
 CREATE STREAM events (n BIGINT, k BIGINT);
 CREATE TABLE last (k BIGINT PRIMARY KEY, n BIGINT) {DELTA.replace("{1}", "last")};

@@ -12,6 +12,7 @@ from millpond.app.health import TableHealth
 from millpond.app.saved import SavedStatements
 from millpond.connectors import abilities
 from millpond.connectors.spark_ranges import reader_of
+from millpond.connectors.versioned import Versioned
 from millpond.engine_rule import ENGINES, Engine
 from millpond.errors import without_passwords
 from millpond.extensions import offered
@@ -220,7 +221,7 @@ class Descriptions:
         if relation.uri is not None:
             self.sources.values[relation.uri] = values
             source = self.sources.open(relation)
-            assert isinstance(source, abilities.Versioned)
+            assert isinstance(source, Versioned)
             return source.history()
         table = self.store.table(relation.name)
         assert isinstance(table, VersionedTable)

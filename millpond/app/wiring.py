@@ -82,8 +82,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     lock, lifetime, secrets, catalog = threading.RLock(), Lifetime(), Secrets(), Catalog()
     mask, connectors = secrets.mask, Connectors()
     connectors.stand_in = settings.stand_in
-    loads: dict[str, Load] = {}
-    saved, emitted = SavedStatements(), Emitted(settings.on_emit)
+    saved, emitted, loads = SavedStatements(), Emitted(settings.on_emit), dict[str, Load]()
 
     # Some parts refer to one another: these are resolved when they are called.
     def begin() -> Transaction:

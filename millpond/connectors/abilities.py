@@ -27,7 +27,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from millpond.changes import Offset
 from millpond.connectors.source import SEQ, Source, Split, ticks
@@ -161,14 +160,6 @@ class Perishable(Source):
     @abstractmethod
     def stands(self, end: Offset) -> bool:
         """Returns whether what lies before an offset can still be read again, unchanged."""
-
-
-class Versioned(Source):
-    """Declares that earlier versions can be read, and listed."""
-
-    @abstractmethod
-    def history(self) -> pa.Table:
-        """Returns the versions that are known, the newest first."""
 
 
 class Sheds(Source):

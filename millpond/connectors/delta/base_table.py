@@ -24,9 +24,9 @@ import pyarrow.compute as pc
 from millpond.changes import ROW
 from millpond.connectors.delta.base_version import BaseVersion, stored_type
 from millpond.connectors.delta.care import optimize, vacuum
-from millpond.connectors.delta.client import exists, explained, library
+from millpond.connectors.delta.client import exists, explained, library, quoted
 from millpond.connectors.delta.dataset import is_pruned
-from millpond.connectors.delta.layer import GONE, living
+from millpond.connectors.delta.layer import GONE, living, plain
 from millpond.connectors.delta.versions import history_of, table_at
 from millpond.errors import (
     BadData,
@@ -299,7 +299,7 @@ class BaseTable:
 
     def _merge(self, changes: pa.Table, properties: CommitProperties) -> None:
         rows = self._stored(changes).append_column(_DELETED, changes[GONE])
-        gone, written = f"s.{_quoted(_DELETED)}", {_quoted(n): f"s.{_quoted(n)}" for n in self._names}
+        gone, written = f"s.{quoted(_DELETED)}", {quoted(n): f"s.{quoted(n)}" for n in self._names}
         merge = self._table.merge(
             rows, self._same(rows), source_alias="s", target_alias="t", commit_properties=properties
         ).when_matched_delete(gone)
@@ -314,7 +314,7 @@ class BaseTable:
         for name in self._names:
             if name.lower() in keys:
                 equal = "IS NOT DISTINCT FROM" if self._null_keys else "="
-                parts.append(f"(t.{_quoted(name)} {equal} s.{_quoted(name)})")
+                parts.append(f"(t.{quoted(name)} {equal} s.{quoted(name)})")
                 if (within := _range(name, rows[name])) is not None:
                     parts.append(within)
         return " AND ".join(parts)
@@ -328,8 +328,8 @@ class BaseTable:
             values = rows[given[name.lower()]]
             if pa.types.is_duration(values.type):
                 values = pa.chunked_array([c.view(pa.int64()) for c in values.chunks], pa.int64())
-            elif name.lower() in keys and pa.types.is_floating(values.type):
-                values = pc.add(values, pa.scalar(0.0, values.type))  # -0.0 and 0.0 are one key
+            elif name.lower() in keys:
+                values = plain(values)
             columns[name] = values
         return pa.table(columns)
 
@@ -349,7 +349,7 @@ def _range(name: str, values: pa.ChunkedArray) -> str | None:
         return None
     ends = pc.min_max(whole(values))
     low, high = (_literal(ends[end].as_py(), values.type) for end in ("min", "max"))
-    return f"(t.{_quoted(name)} >= {low} AND t.{_quoted(name)} <= {high})"
+    return f"(t.{quoted(name)} >= {low} AND t.{quoted(name)} <= {high})"
 
 
 def _literal(value: object, dtype: pa.DataType) -> str:
@@ -357,7 +357,3 @@ def _literal(value: object, dtype: pa.DataType) -> str:
         return str(value)
     text = "'" + str(value).replace("'", "''") + "'"
     return f"CAST({text} AS DATE)" if pa.types.is_date(dtype) else text
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -87,7 +87,7 @@ def vacuum(table: DeltaTable, place: str, hours: int | None, held: Collection[in
     return pa.table(
         {
             "version": pa.array([table.version()], pa.int64()),
-            "files_removed": pa.array([len(gone)], pa.int64()),
+            "files_unused": pa.array([len(gone)], pa.int64()),
         }
     )
 

@@ -92,6 +92,11 @@ def is_unused(place: str) -> bool:
         return table.version() == 0 and not table.file_uris()
 
 
+def quoted(name: str) -> str:
+    """Returns the name of a column as delta-rs takes it in conditions."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 @contextmanager
 def explained(place: str) -> Iterator[None]:
     """Raises errors of delta-rs, other than those of conflicts, as ours."""

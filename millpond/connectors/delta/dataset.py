@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import reduce
 from operator import and_
@@ -12,7 +11,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
+
+from millpond.connectors.delta.file_system import file_system
 
 
 def dataset_of(
@@ -20,7 +20,7 @@ def dataset_of(
 ) -> ds.FileSystemDataset:
     """Returns the rows of files; ``files`` are those that delta-rs names, with their statistics."""
     form = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
-    system = _system(place, storage)
+    system = file_system(place, storage)
     fragments = [
         form.make_fragment(
             unquote(file["path"]), filesystem=system, partition_expression=_known_of(file, schema)
@@ -51,14 +51,6 @@ def some_of(dataset: ds.FileSystemDataset, where: pc.Expression | None) -> ds.Fi
         return dataset
     found = list(dataset.get_fragments(filter=where))
     return ds.FileSystemDataset(found, dataset.schema, dataset.format, dataset.filesystem)
-
-
-def _system(place: str, storage: Mapping[str, str]) -> FileSystem:
-    if "://" not in place:
-        return SubTreeFileSystem(os.fspath(place), LocalFileSystem())
-    from deltalake.fs import DeltaStorageHandler
-
-    return PyFileSystem(DeltaStorageHandler(place, dict(storage)))
 
 
 def _known_of(file: Mapping[str, Any], schema: pa.Schema) -> pc.Expression:

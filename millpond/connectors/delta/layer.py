@@ -57,7 +57,7 @@ def among(rows: pa.Table, others: pa.Table, names: Sequence[str]) -> pa.Array:
     if pa.types.is_nested(rows[first].type):
         candidates = pa.array(np.ones(rows.num_rows, bool))
     else:
-        candidates = whole(pc.is_in(_plain(rows[first]), value_set=whole(_plain(others[first]))))
+        candidates = whole(pc.is_in(plain(rows[first]), value_set=whole(plain(others[first]))))
         if len(names) == 1:
             return candidates
     at = np.flatnonzero(np.asarray(candidates))
@@ -68,6 +68,6 @@ def among(rows: pa.Table, others: pa.Table, names: Sequence[str]) -> pa.Array:
     return pa.array(found)
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Returns the values so that equal ones are the same: -0.0 is 0.0."""
     return pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column

@@ -300,10 +300,11 @@ class DeltaTable(FlushedTable, VersionedTable):
         self._check_open()
         done = self._base.optimize()
         self._care.optimized(self._base.files)
+        self.snapshot()  # shows the new files, and lets go of the old ones
         return done
 
     def vacuum(self, hours: int | None) -> pa.Table:
-        self._check_open()
+        self.snapshot()
         return self._base.vacuum(self._retention if hours is None else hours)
 
     def care(self) -> None:

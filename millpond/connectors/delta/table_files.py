@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millpond.connectors.delta.client import explained
+from millpond.connectors.delta.file_system import file_system
 from millpond.connectors.delta.versions import history_of, table_at
 from millpond.errors import (
     BadData,
@@ -170,13 +171,8 @@ class TableFiles:
                 yield found
 
     def _opened(self, path: str) -> Any:
-        if "://" not in self.place:
-            return pa.OSFile(os.path.join(self.place, path))
-        from deltalake.fs import DeltaStorageHandler
-        from pyarrow.fs import PyFileSystem
-
         try:
-            return PyFileSystem(DeltaStorageHandler(self.place, self.storage)).open_input_file(path)
+            return file_system(self.place, self.storage).open_input_file(path)
         except FileNotFoundError:
             raise
         except OSError as error:

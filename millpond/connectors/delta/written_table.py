@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from millpond import faults
 from millpond.changes import Changes, Position
 from millpond.connectors.databases.rows_sink import changes_of, taken_over
-from millpond.connectors.delta.client import exists, explained, library
+from millpond.connectors.delta.client import exists, explained, library, quoted
 from millpond.connectors.source import DELETED
 from millpond.errors import (
     BadData,
@@ -195,11 +195,9 @@ class WrittenTable:
         )
         rows = changes.rows.append_column(DELETED, deleted)
         keys = {k.lower() for k in self._schema.key}
-        same = " AND ".join(
-            f"t.{_quoted(n)} = s.{_quoted(n)}" for n in self._arrow.names if n.lower() in keys
-        )
-        written = {_quoted(n): f"s.{_quoted(n)}" for n in self._arrow.names if n in self._given}
-        gone = f"s.{_quoted(DELETED)}"
+        same = " AND ".join(f"t.{quoted(n)} = s.{quoted(n)}" for n in self._arrow.names if n.lower() in keys)
+        written = {quoted(n): f"s.{quoted(n)}" for n in self._arrow.names if n in self._given}
+        gone = f"s.{quoted(DELETED)}"
         merge = self._table.merge(
             rows, same, source_alias="s", target_alias="t", commit_properties=properties
         ).when_matched_delete(gone)
@@ -252,10 +250,6 @@ def _app(query: str) -> str:
 def _owner(query: str) -> str:
     """Returns the name under which those who write for a query are counted."""
     return f"millpond owner {query}"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _fits(given: pa.DataType, there: pa.DataType) -> bool:

@@ -13,6 +13,7 @@ from sqlglot.tokens import TokenType
 from millpond.options import Setting
 from millpond.sql.nodes import IN_PARENTHESES, StreamWindow
 from millpond.sql.parser.functions import UNITS
+from millpond.sql.parser.versions import at_version, whole_version
 from millpond.sql.parser.windows import WindowParser, window_clause
 from millpond.sql.statements import Query
 
@@ -126,15 +127,8 @@ class QueryParser(WindowParser):
         return parameter or self._at_clause()
 
     def _parse_version(self) -> exp.Version | None:
-        """Parses ``VERSION AS OF 3`` or ``TIMESTAMP AS OF '…'`` after a table; without AS OF the word is a name."""
-        first, after = self._curr, 1 if self.at_words("FOR") else 0
-        words = [token.text.upper() for i in range(after, after + 3) if (token := self.peek(i))]
-        if words not in (["VERSION", "AS", "OF"], ["TIMESTAMP", "AS", "OF"]):
-            return None
-        found = super()._parse_version()
-        if found is None or found.expression is None:
-            self.fail_expected("a version after AS OF", hint="VERSION AS OF 3, TIMESTAMP AS OF '2026-01-31'")
-        return found.update_positions(start=first.start, end=self._prev.end, line=first.line, col=first.col)
+        start = self._curr.start if at_version(self) else None
+        return None if start is None else whole_version(self, super()._parse_version(), start)
 
     def _parse_table_hints(self) -> list[exp.Expr] | None:
         return None

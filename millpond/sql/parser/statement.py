@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Literal, cast
 
 from sqlglot import exp
@@ -12,6 +13,7 @@ from sqlglot.tokens import Token, TokenType
 from millpond.errors import UnknownName, did_you_mean
 from millpond.sql.parser.functions import check_count, own_functions, worded_functions
 from millpond.sql.parser.queries import Tail
+from millpond.sql.parser.versions import parse_history, parse_optimize, parse_vacuum, skip_table
 from millpond.sql.parser.writes import WriteParser
 from millpond.sql.statements import (
     EXPLAIN_FORMATS,
@@ -24,14 +26,12 @@ from millpond.sql.statements import (
     ExplainFormat,
     ExplainUpgrade,
     NamedQuery,
-    Optimize,
     Replay,
     Rollback,
     Select,
     Show,
     ShowCreate,
     Statement,
-    Vacuum,
 )
 from millpond.sql.timeliterals import HINT, is_impossible
 from millpond.sql.typing.literals import named_type
@@ -221,8 +221,8 @@ class MillpondParser(WriteParser):
             "PAUSE": self._parse_control,
             "RESUME": self._parse_control,
             "REPLAY": self._parse_replay,
-            "OPTIMIZE": self._parse_optimize,
-            "VACUUM": self._parse_vacuum,
+            "OPTIMIZE": partial(parse_optimize, self),
+            "VACUUM": partial(parse_vacuum, self),
         }
 
     def _parse_begin(self) -> Begin:
@@ -253,33 +253,11 @@ class MillpondParser(WriteParser):
 
     def _parse_describe_statement(self) -> Describe | DescribeHistory:
         if self._next and self.match_words("HISTORY"):
-            self._skip_table()
-            return DescribeHistory(self.parse_target()[0])
+            return parse_history(self)
         extended = bool(self._next) and self.match_words("EXTENDED")
-        self._skip_table()
+        skip_table(self)
         name, _ = self.parse_target()
         return Describe(name, extended)
-
-    def _skip_table(self) -> None:
-        """Skips the word TABLE before a name."""
-        if self._next and self.at_words("TABLE"):
-            self._advance()
-
-    def _parse_optimize(self) -> Optimize:
-        self._skip_table()
-        return Optimize(self.parse_name("the name of a table"))
-
-    def _parse_vacuum(self) -> Vacuum:
-        self._skip_table()
-        name = self.parse_name("the name of a table")
-        if not self.match_words("RETAIN"):
-            return Vacuum(name)
-        number = self._curr
-        if not number or number.token_type != TokenType.NUMBER or not number.text.isdecimal():
-            self.fail_expected("a whole number of hours after RETAIN", hint="VACUUM t RETAIN 168 HOURS")
-        self._advance()
-        self.expect_words("HOURS")
-        return Vacuum(name, int(number.text))
 
     def _parse_explain(self) -> Explain | ExplainUpgrade:
         if self.match_words("UPGRADE"):
