@@ -91,7 +91,7 @@ def test_a_running_statement_goes_on_when_the_store_is_back(tmp_path: Path) -> N
         until(lambda: pipeline.error is not None)
         error = pipeline.error
         assert error is not None and error.code == "table_full" and error.retryable
-        assert "has 5 kB of changes" in error.message and "does not answer" in error.message
+        assert "has 5.1 kB of changes" in error.message and "does not answer" in error.message
         base_of(app).write = write
         flusher(app)._try("t", table)  # type: ignore[arg-type]
         until(lambda: count(app) == 20)
