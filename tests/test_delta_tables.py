@@ -361,7 +361,7 @@ def test_changes_that_cannot_be_flushed_stay_up_to_a_limit(tmp_path: Path, monke
         with pytest.raises(ConnectionLost, match="changes that its Delta table does not have") as refused:
             for number in range(1000):
                 app.sql(f"INSERT INTO t VALUES ({number}, '{'x' * 200}')")
-        assert refused.value.code == "table_full" and " 4 kB of " in refused.value.message
+        assert refused.value.code == "table_full" and " 4.0 kB of " in refused.value.message
         there = rows(app, "t")
         assert 10 < len(there) < 40
         with pytest.raises(ConnectionLost):
