@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from millpond import App
@@ -154,11 +154,11 @@ class Contested:
     def optimize(self) -> Contested:
         return self
 
-    def compact(self, target_size: int) -> dict[str, Any]:
+    def compact(self, target_size: int, writer_properties: WriterProperties) -> dict[str, Any]:
         self.tries += 1
         if self.tries <= self._times:
             raise CommitFailedError("a concurrent transaction deleted the same data")
-        return self._table.optimize.compact(target_size=target_size)
+        return self._table.optimize.compact(target_size=target_size, writer_properties=writer_properties)
 
     def version(self) -> int:
         return self._table.version()

@@ -26,8 +26,8 @@ from millpond.records.fitting import fitting_keys
 from millpond.tables._cache_options import OPTIONS
 from millpond.tables._cached_keys import has_key, is_key
 from millpond.tables._codec import is_plain
-from millpond.tables._lru import BoundedRows
 from millpond.tables.base import Backend, Database, Get, Has, Snapshot
+from millpond.tables.bounded_rows import BoundedRows
 from millpond.tables.flushed import FlushedTable
 from millpond.tables.memory import MemoryTable
 from millpond.tables.registry import backend_of_scheme, find_backend

@@ -27,6 +27,7 @@ from millpond.connectors.delta.care import optimize, vacuum
 from millpond.connectors.delta.client import exists, explained, library, quoted
 from millpond.connectors.delta.dataset import is_pruned
 from millpond.connectors.delta.layer import GONE, living, plain
+from millpond.connectors.delta.row_cache import RowCache
 from millpond.connectors.delta.versions import history_of, table_at
 from millpond.errors import (
     BadData,
@@ -67,7 +68,9 @@ class BaseTable:
         own: str,
         known: str | None = None,
         partitions: Sequence[str] = (),
+        cache_size: int = 0,
     ):
+        self.cache = RowCache(schema, 0 if null_keys else cache_size)
         self._place, self._storage = place, dict(storage)
         self.what = f'Delta table "{without_passwords(place)}"'
         self._schema, self._null_keys, self._own = schema, null_keys, own
@@ -96,6 +99,7 @@ class BaseTable:
         self._writes, self._versions = 0, threading.RLock()
         self._held: WeakSet[BaseVersion] = WeakSet()
         self.version = self._read(self._table, 0)
+        self.cache.moved(self.version, None)
         if is_there and self._known_writer is None and schema.key:
             self._check_unique()
 
@@ -162,7 +166,7 @@ class BaseTable:
 
     def _read(self, table: DeltaTable, writes: int) -> BaseVersion:
         newer = partial(self._newer, writes)
-        return self._shown(BaseVersion(table, self._place, self._storage, self._columns, newer))
+        return self._shown(BaseVersion(table, self._place, self._storage, self._columns, newer, self.cache))
 
     def _shown(self, version: BaseVersion) -> BaseVersion:
         """Records that somebody may read a version."""
@@ -191,10 +195,13 @@ class BaseTable:
         with self._versions:
             return self._moved(newest) if writes == self._writes else None
 
-    def _moved(self, newest: BaseVersion) -> BaseVersion:
+    def _moved(self, newest: BaseVersion, changed: pa.Table | None = None) -> BaseVersion:
+        """Shows a newer version; ``changed`` are all rows that the commit after the last version has changed."""
         with self._versions:
             if newest.number > self.version.number:
+                is_next = newest.number == self.version.number + 1
                 self.version = newest
+                self.cache.moved(newest, changed if is_next else None)
             return self.version
 
     def _number(self, transaction: str) -> int | None:
@@ -218,7 +225,7 @@ class BaseTable:
     def optimize(self) -> pa.Table:
         """Writes small files together; the rows stay as they are."""
         done = optimize(self._table, self._place)
-        self._moved(self._read(self._table, self._writes))
+        self._moved(self._read(self._table, self._writes), self._schema.arrow().empty_table())
         return done
 
     def vacuum(self, hours: int | None) -> pa.Table:
@@ -271,7 +278,7 @@ class BaseTable:
             else:
                 raise ConnectionLost(f"{self.what}: others change the same rows: {failed}")
         self._known_writer = self._writer
-        self._moved(self._read(self._table, self._writes))
+        self._moved(self._read(self._table, self._writes), changes)
 
     def _check_writer(self) -> None:
         if self._number(_WRITER) not in (self._known_writer, self._writer):

@@ -16,8 +16,10 @@ import pyarrow.compute as pc
 from millpond.connectors.delta.client import explained
 from millpond.connectors.delta.dataset import dataset_of, is_filtered, is_pruned, some_of
 from millpond.connectors.delta.layer import among
+from millpond.connectors.delta.row_cache import RowCache
 from millpond.errors import SourceChanged
 from millpond.predicates import All, Any_, Compare, IsNull, OneOf, Predicate
+from millpond.tables.base import Found
 from millpond.types import Column
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ class BaseVersion:
     """Represents a version, with the columns of a table here, ``_row`` included if it has no key.
 
     ``newer`` returns a later version, if there is one with the same changes of this app: it is read if files of this
-    one are gone, as they are after OPTIMIZE and VACUUM.
+    one are gone, as they are after OPTIMIZE and VACUUM. ``cache`` has rows that were looked up before.
     """
 
     def __init__(
@@ -46,7 +48,9 @@ class BaseVersion:
         storage: Mapping[str, str],
         columns: Sequence[Column],
         newer: Callable[[], BaseVersion | None],
+        cache: RowCache | None = None,
     ):
+        self._cache = cache
         self._place = place
         self._newer = newer
         self._columns = tuple(columns)
@@ -73,13 +77,23 @@ class BaseVersion:
         if not keys.num_rows or not self.count:
             return _empty(columns)
         wanted = [self._column(name) for name in names]
+        known, keys = (None, keys) if self._cache is None else self._cache.get(self, names, keys)
+        if known is not None and not keys.num_rows:
+            return pa.table(known.columns, _fields(columns))
 
         def condition(of: Of) -> pc.Expression | None:
             filters = [self._within(c, keys[c.name]) for c in wanted if of(c.type)]
             return reduce(and_, filters) if filters else None
 
         found = self._read(columns, condition)
-        return found.filter(among(found, keys, names))
+        found = found.filter(among(found, keys, names))
+        if self._cache is not None:
+            self._cache.add(self, names, found)
+        return found if known is None else pa.concat_tables([pa.table(known.columns, found.schema), found])
+
+    def find(self, columns: Sequence[str], keys: Sequence[Any]) -> Found | None:
+        """Returns rows by their key, if all of them were looked up before."""
+        return None if self._cache is None else self._cache.find(self, columns, keys)
 
     def filtered(self, where: Predicate) -> pa.Table:
         """Returns rows that include all that match."""

@@ -21,6 +21,8 @@ _TRIES = 5
 """How often a commit is tried that others' commits come before."""
 _LARGE = 100 << 20
 """The size that OPTIMIZE gives to files, in bytes."""
+_ROW_GROUP = 131_072
+"""The rows that a lookup reads of a file at the least."""
 _FIRST, _EVERY = 600.0, 86_400.0
 """The seconds after which VACUUM runs first while a table is open, and between two runs."""
 
@@ -60,7 +62,12 @@ def spare_files(files: pa.Table) -> int:
 
 def optimize(table: DeltaTable, place: str) -> pa.Table:
     """Writes small files together, as one commit, again if another commit came before."""
-    done = _repeated(table, place, lambda: table.optimize.compact(target_size=_LARGE))
+    from deltalake import WriterProperties
+
+    written = WriterProperties(max_row_group_size=_ROW_GROUP)
+    done = _repeated(
+        table, place, lambda: table.optimize.compact(target_size=_LARGE, writer_properties=written)
+    )
     sizes = [json.loads(done[name])["totalSize"] for name in ("filesRemoved", "filesAdded")]
     return pa.table(
         {

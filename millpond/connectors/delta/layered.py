@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +16,7 @@ from millpond.connectors.delta.layer import GONE, among, living
 from millpond.errors import NotSupported, UnknownName, did_you_mean
 from millpond.predicates import Predicate
 from millpond.records.fitting import fitting_keys
-from millpond.tables.base import Snapshot
+from millpond.tables.base import Found, Snapshot
 from millpond.tables.versioned import VersionedSnapshot
 from millpond.types import Column, Schema
 
@@ -58,6 +59,15 @@ class LayeredSnapshot(VersionedSnapshot):
         by_key = set(names) == set(self._identity)
         found = self._by_key(names, asked, nulls) if by_key else self._by_values(names, asked, nulls)
         return self._shown(pa.concat_tables(found), rows=rows)
+
+    def find(self, columns: tuple[str, ...], keys: Sequence[Any]) -> Found | None:
+        """Returns rows by their key, if no layer has one of them and all were looked up before."""
+        for layer in self._layers:
+            if len(layer):
+                changed = layer.find(columns, keys)
+                if changed is None or len(changed):
+                    return None
+        return self.base.find(columns, keys)
 
     def _by_key(self, names: list[str], asked: pa.Table, nulls: bool) -> list[pa.Table]:
         found = []

@@ -28,7 +28,7 @@ from millpond.connectors.delta.columns import check_column, check_partitions
 from millpond.connectors.delta.layer import Layer
 from millpond.connectors.delta.layered import LayeredSnapshot
 from millpond.connectors.delta.places import leave, own_folder, place_for, remove_folder, take
-from millpond.connectors.delta.table_options import TABLE_OPTIONS
+from millpond.connectors.delta.table_options import CACHE_SIZE, TABLE_OPTIONS
 from millpond.connectors.named_columns import named_columns
 from millpond.connectors.table import numbered
 from millpond.errors import (
@@ -132,6 +132,7 @@ class DeltaTable(FlushedTable, VersionedTable):
                 own=own,
                 known=known.get("id"),
                 partitions=partitions,
+                cache_size=int(values.get("cache.size", CACHE_SIZE)),
             )
             check_partitions(schema, base.partitions)
             anchor = known or {"id": base.id, "table": own}
@@ -348,6 +349,7 @@ class DeltaTable(FlushedTable, VersionedTable):
             "pending_rows": pending.rows,
             "flush_error": self.flush_error,
             "changed_at": self._changed_at,
+            **self._base.cache.stats(),
         }
 
     def rename(self, name: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from millpond.connectors.delta.client import STORAGE
 from millpond.options import Option
 
+CACHE_SIZE = 256 << 20
+
 TABLE_OPTIONS = (
     Option(
         "path",
@@ -34,6 +36,13 @@ TABLE_OPTIONS = (
         "size",
         "How large changes may become before they are written without waiting. Four times as much is the limit.",
         default=64 << 20,
+        free=True,
+    ),
+    Option(
+        "cache.size",
+        "size",
+        "How much memory the rows take that were looked up by key. `0` is none.",
+        default=CACHE_SIZE,
         free=True,
     ),
     Option(
