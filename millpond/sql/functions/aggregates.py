@@ -6,6 +6,7 @@ from sqlglot import exp
 
 from millpond.records import aggregates as few
 from millpond.records import retraction as back
+from millpond.records import spread
 from millpond.sql import measures
 from millpond.sql.aggregate import parts
 from millpond.sql.functions._builders import arguments, ignoring_nulls, several
@@ -128,7 +129,8 @@ FUNCTIONS: tuple[Function, ...] = (
         keys=("this", "expression"), keeps=parts.picked(last=True)),
     Aggregate("measure", "The value of a measure of a metric view.", arity="1"),
     Aggregate("median", "The middle value, between two the mean of them.", "median(d) = 2.5", arity="1",
-        type=types.double("MEDIAN"), duckdb=duckdb.quantile, node=exp.Median, by_group=True),
+        type=types.double("MEDIAN"), duckdb=duckdb.quantile, node=exp.Median, by_group=True,
+        retracts=spread.quantile_back),
     Aggregate("min_by", "The value in the row where another one is least.", "min_by(g, k) = 'a'", arity="2-3",
         type=types.by_an_order, duckdb=duckdb.by("arg_min_null"), node=exp.ArgMin, keys=("this", "expression"),
         keeps=parts.picked(last=False)),
@@ -137,7 +139,7 @@ FUNCTIONS: tuple[Function, ...] = (
     Aggregate("percentile",
         "The value below which a share of the values lies, between two values by proportion.",
         "percentile(d, 0.5) = 2.5", arity="2-3", type=types.percentile, duckdb=duckdb.quantile,
-        node=exp.Quantile, keys=("this", "quantile"), by_group=True),
+        node=exp.Quantile, keys=("this", "quantile"), by_group=True, retracts=spread.quantile_back),
     Aggregate("percentile_cont",
         "As percentile, with an order: PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY x).",
         "percentile_cont(0.5) WITHIN GROUP (ORDER BY d) = 2.5", arity="1",
@@ -176,21 +178,26 @@ FUNCTIONS: tuple[Function, ...] = (
         type=types.double("SKEWNESS"), node=exp.Skewness, by_group=True),
     Aggregate("stddev", "The standard deviation of a sample.", "round(stddev(d), 4) = 1.291", also=("std",),
         arity="1", type=types.double("STDDEV"), duckdb=duckdb.of_doubles("stddev_samp"), node=exp.Stddev,
-        keeps=parts.variance(1, root=True), by_group=True),
+        keeps=parts.variance(1, root=True), by_group=True,
+        retracts=spread.spread_back(1, root=True)),
     Aggregate("stddev_pop", "The standard deviation of all values.", "round(stddev_pop(d), 4) = 1.118",
         arity="1", type=types.double("STDDEV_POP"), duckdb=duckdb.of_doubles("stddev_pop"),
-        node=exp.StddevPop, keeps=parts.variance(0, root=True), by_group=True),
+        node=exp.StddevPop, keeps=parts.variance(0, root=True), by_group=True,
+        retracts=spread.spread_back(0, root=True)),
     Aggregate("stddev_samp", "The standard deviation of a sample.", "round(stddev_samp(d), 4) = 1.291",
         arity="1", type=types.double("STDDEV_SAMP"), duckdb=duckdb.of_doubles("stddev_samp"),
-        node=exp.StddevSamp, keeps=parts.variance(1, root=True), by_group=True),
+        node=exp.StddevSamp, keeps=parts.variance(1, root=True), by_group=True,
+        retracts=spread.spread_back(1, root=True)),
     Aggregate("try_avg", "As avg, but NULL where it overflows.", "try_avg(d) = 2.5", arity="1"),
     Aggregate("try_sum", "As sum, but NULL where it overflows.", "try_sum(x) = 50", arity="1"),
     Aggregate("var_pop", "The variance of all values.", "var_pop(d) = 1.25", arity="1",
         type=types.double("VAR_POP"), duckdb=duckdb.of_doubles("var_pop"), node=exp.VariancePop,
-        keeps=parts.variance(0, root=False), by_group=True),
+        keeps=parts.variance(0, root=False), by_group=True,
+        retracts=spread.spread_back(0, root=False)),
     Aggregate("variance", "The variance of a sample.", "round(variance(d), 4) = 1.6667", also=("var_samp",),
         arity="1", type=types.double("VARIANCE"), duckdb=duckdb.of_doubles("var_samp"), node=exp.Variance,
-        keeps=parts.variance(1, root=False), by_group=True),
+        keeps=parts.variance(1, root=False), by_group=True,
+        retracts=spread.spread_back(1, root=False)),
     Aggregate("vector_avg", "The mean of the vectors of the group.",
         "vector_avg(array(float(k))) = array(2.5F)", arity="1"),
     Aggregate("vector_sum", "The sum of the vectors of the group.",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.records.retraction import floats_back
 from millpond.sql.aggregate.final import replaced
 from millpond.sql.aggregate.find import Call, aggregates, call_of, row_of
 from millpond.sql.aggregate.nodes import column, named, source
@@ -15,6 +15,7 @@ from millpond.sql.conjuncts import all_of, outer_columns
 from millpond.sql.incremental.frames import Frame, NotKept, make_outputs
 from millpond.sql.incremental.nodes import (
     IN,
+    SPREADS,
     DistinctNode,
     GroupNode,
     IndexNode,
@@ -27,6 +28,7 @@ from millpond.sql.incremental.nodes import (
     is_key,
     is_plain,
 )
+from millpond.sql.incremental.taken_back import as_percentile, share_of, taken_back
 from millpond.sql.resolve import Input, Resolved
 from millpond.sql.typing import type_of
 from millpond.types import Column, Schema
@@ -143,8 +145,14 @@ def _kept(
     alone: bool = False,
 ) -> Kept | None:
     """Returns how the values of a call are taken back; None if a touched group is computed again. ``alone`` says that
-    it cannot be, because its rows are not found: then sums of floating point numbers and of different values are kept.
+    it cannot be, because its rows are not found: then sums of floating point numbers and of different values are kept,
+    and variances and percentiles of any numbers.
     """
+    if isinstance(call.function, exp.WithinGroup):
+        function = as_percentile(call.function)
+        if function is None:
+            return None
+        call = replace(call, function=function)
     row = row_of(call.function)
     if row is None or not row.by_group:
         raise NotKept(f"the aggregate {call.name}")
@@ -170,18 +178,23 @@ def _kept(
         argument = exp.Case(ifs=[exp.If(this=call.condition.copy(), true=argument.copy())])
     dtype = None if argument is None else type_of(argument)
     floating = dtype is not None and pa.types.is_floating(dtype)
+    spread, share = row.name in SPREADS, share_of(row, call.function)
+    narrow = dtype is not None and pa.types.is_integer(dtype) and dtype.bit_width <= 32
+    if not alone and (share is not None or (spread and not narrow)):
+        return None
     if argument is not None and (dtype is None or not is_plain(dtype) or not (is_key(dtype) or alone)):
         return None
-    way = floats_back(row.name, distinct=distinct) if floating else row.retracts(dtype, distinct=distinct)
+    way = taken_back(row, dtype, distinct=distinct, share=share)
     if way is None:
         return None
     at = None
     if argument is not None:
         arguments.append(argument)
         at = len(keys) + len(arguments) - 1
-    listed = argument is not None and (way.keeps_values or (floating and row.name != "count"))
+    summed = not (spread and not narrow) and not (floating and row.name != "count")
+    listed = argument is not None and (way.keeps_values or not summed)
     values = _values(select, keys, argument, inputs) if listed and argument is not None else None
-    return Kept(row.name, distinct, at, dtype, values)
+    return Kept(row.name, distinct, at, dtype, values, share)
 
 
 def _bare(select: exp.Select) -> exp.Select:
@@ -229,7 +242,13 @@ def _load(
 
 
 def _sums(at: int, how: Kept, argument: exp.Expr) -> list[tuple[str, exp.Expr]]:
-    """Returns the sum of an argument, and for a mean of integers that of its sizes, in a type that has the digits."""
+    """Returns the sum of an argument, and for a mean of integers that of its sizes, or for a variance that of its
+    squares, in a type that has the digits.
+    """
+    if how.squares:
+        narrow = exp.Cast(this=argument.copy(), to=exp.DataType.build("DECIMAL(10, 0)"))
+        square = exp.Mul(this=narrow, expression=narrow.copy())
+        return [(f"s{at}", exp.Sum(this=argument.copy())), (f"m{at}", exp.Sum(this=square))]
     if not how.sizes:
         return [(f"s{at}", exp.Sum(this=argument.copy()))]
     wide = exp.Cast(this=argument.copy(), to=exp.DataType.build("DECIMAL(20, 0)"))

@@ -82,11 +82,15 @@ class StepNode(_OverOne):
         return f"{what}: row by row; keeps nothing"
 
 
+SPREADS = ("stddev", "stddev_pop", "stddev_samp", "var_pop", "variance")
+
+
 @dataclass(frozen=True, slots=True)
 class Kept:
     """Describes an aggregate whose values can be taken back: ``function`` names it in the table of functions, with
     ``argument`` the column of its argument, None for rows. ``values`` returns the values of its argument in each group
-    and how often they occur, for a function that keeps them, or an exact sum of them.
+    and how often they occur, for a function that keeps them, or an exact sum of them. ``share`` is that of a
+    percentile.
     """
 
     function: str
@@ -94,11 +98,17 @@ class Kept:
     argument: int | None
     type: pa.DataType | None
     values: Resolved | None
+    share: float | None = None
 
     @property
     def sizes(self) -> bool:
         """Returns whether it needs the sum of the sizes of its values, without their signs."""
         return self.function == "avg" and self.type is not None and pa.types.is_integer(self.type)
+
+    @property
+    def squares(self) -> bool:
+        """Returns whether it needs the sum of the squares of its values."""
+        return self.function in SPREADS and self.values is None
 
     @property
     def floating(self) -> bool:

@@ -9,10 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.query.evaluate import Evaluator
-from millpond.records.retraction import Retraction, Summed, floats_back
+from millpond.records.retraction import Retraction, Summed
 from millpond.records.values import Unfit
 from millpond.sql.functions import by_name
+from millpond.sql.functions.base import Aggregate
 from millpond.sql.incremental.nodes import IN, GroupNode, Kept, column_at
+from millpond.sql.incremental.taken_back import taken_back
 from millpond.views.expressions import Computed, answer_of, picker
 from millpond.views.operators.base import Answered, Operator, Recompute, Round
 from millpond.views.operators.memory import mean, tidy
@@ -125,7 +127,7 @@ class Group(Operator):
                 at += 1
             elif aggregate.values is None and aggregate.argument is not None:
                 total = 0 if aggregate.function == "count" else at + 1
-                size = max(at, total) + 1 if aggregate.sizes else 0
+                size = max(at, total) + 1 if aggregate.sizes or aggregate.squares else 0
                 retraction = self._retraction(i)
                 assert isinstance(retraction, Summed)
                 found.append((i + 1, retraction.load, at, total, size))
@@ -250,9 +252,8 @@ class Group(Operator):
 
 
 def _retraction_of(kept: Kept) -> Retraction:
-    made: Retraction
-    if kept.floating:
-        made = floats_back(kept.function, distinct=kept.distinct)  # type: ignore[assignment]
-    else:
-        made = by_name()[kept.function].retracts(kept.type, distinct=kept.distinct)  # type: ignore[attr-defined]
+    function = by_name()[kept.function]
+    assert isinstance(function, Aggregate)
+    made = taken_back(function, kept.type, distinct=kept.distinct, share=kept.share)
+    assert made is not None
     return made
