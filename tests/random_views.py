@@ -42,16 +42,20 @@ AGGREGATES = {
         "MAX",
         "COUNT_DISTINCT",
         "STDDEV_POP",
+        "VARIANCE",
+        "MEDIAN",
+        "PERCENTILE",
         "SUM_FILTER",
         "SUM_DISTINCT",
     ),
-    "decimal": ("SUM", "COUNT", "AVG", "MIN", "MAX", "COUNT_DISTINCT"),
-    "double": ("SUM", "COUNT", "MIN", "MAX", "AVG", "STDDEV_POP", "MEDIAN"),
+    "decimal": ("SUM", "COUNT", "AVG", "MIN", "MAX", "COUNT_DISTINCT", "STDDEV", "MEDIAN", "PERCENTILE_CONT"),
+    "double": ("SUM", "COUNT", "MIN", "MAX", "AVG", "STDDEV_POP", "VAR_POP", "MEDIAN", "PERCENTILE"),
     "text": ("COUNT", "MIN", "MAX", "COUNT_DISTINCT"),
     "date": ("COUNT", "MIN", "MAX"),
     "big": ("SUM", "COUNT", "AVG", "MIN", "MAX", "COUNT_DISTINCT", "SUM_DISTINCT"),
     "wide": ("SUM", "COUNT", "AVG", "MIN", "MAX", "COUNT_DISTINCT"),
 }
+_DOUBLES = ("STDDEV", "STDDEV_POP", "VARIANCE", "VAR_POP", "MEDIAN", "PERCENTILE", "PERCENTILE_CONT")
 _SETS = ("INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL")
 Relation = tuple[str, dict[str, str]]
 """A query, and the kinds of its columns."""
@@ -368,11 +372,13 @@ class Views:
                 call = f"SUM(DISTINCT {column})"
             elif name == "SUM_FILTER":
                 call = f"SUM({column}) FILTER (WHERE {column} > 1)"
+            elif name == "PERCENTILE":
+                call = f"PERCENTILE({column}, 0.3)"
+            elif name == "PERCENTILE_CONT":
+                call = f"PERCENTILE_CONT(0.75) WITHIN GROUP (ORDER BY {column})"
             elif name == "COUNT" and self.random.random() < 0.5:
                 call = self.random.choice(("COUNT(*)", f"COUNT(*) FILTER (WHERE {column} IS NULL)"))
-            kind = (
-                "int" if name.startswith("COUNT") else "double" if name in ("STDDEV_POP", "MEDIAN") else kind
-            )
+            kind = "int" if name.startswith("COUNT") else "double" if name in _DOUBLES else kind
             kind = "double" if name == "AVG" and kind in ("int", "big") else kind
             kind = "big" if kind == "int" and name.startswith("SUM") else kind
             # Types become wider: only what is compared with itself keeps its kind.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import isclose
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -80,7 +82,8 @@ class TargetRows:
         for value, counts in touched.items():
             there = before.get(value)
             if there is not None:
-                counts[there] = counts.get(there, 0) + 1
+                known = there if there in counts else _nearly(there, counts)
+                counts[known] = counts.get(known, 0) + 1
             left = {row: n for row, n in counts.items() if n}
             if sum(left.values()) > 1 or any(n < 0 for n in left.values()):
                 raise Recompute("a key has several rows, or a row that was not there")
@@ -103,14 +106,36 @@ class TargetRows:
                 found = (self._found if self.indexed else self._picked)(own, columns, list(keys), rows=True)
             else:
                 found = own.scan(rows=True)
+            left = []
             for row, number in zip(rows_of(found, self._names), found.column(ROW).to_pylist(), strict=True):
                 if wanted.get(row):
                     wanted[row] -= 1
                     gone.append(row)
                     numbers.append(number)
+                else:
+                    left.append((row, number))
+            for row, number in self._near(left, wanted):
+                gone.append(row)
+                numbers.append(number)
             if any(wanted.values()):
                 raise Recompute("a row that leaves is not there")
         return self._made(gone, put, numbers)
+
+    def _near(self, left: list[tuple[Row, int]], wanted: dict[Row, int]) -> Iterator[tuple[Row, int]]:
+        """Yields rows that are nearly those that are wanted and not found, and takes these off."""
+        missing = [row for row, n in wanted.items() if n]
+        exact = picker([i for i, t in enumerate(self._types) if not pa.types.is_floating(t)])
+        if not missing or not any(map(pa.types.is_floating, self._types)):
+            return
+        by_value: dict[Row, dict[Row, int]] = {}
+        for row in missing:
+            by_value.setdefault(exact(row), {})[row] = -1
+        for row, number in left:
+            known = _nearly(row, by_value.get(exact(row), {}))
+            if wanted.get(known):
+                wanted[known] -= 1
+                by_value[exact(row)][known] = -1 if wanted[known] else 0
+                yield row, number
 
     def _found(
         self, own: Snapshot, places: Sequence[int], keys: list[Row], *, rows: bool = False
@@ -133,6 +158,21 @@ class TargetRows:
             rows = rows.append_column(ROW, pa.array([*numbers, *([None] * len(put))], pa.int64()))
         deleted = pa.array([True] * len(gone) + [False] * len(put), pa.bool_()) if gone else None
         return Changes(rows, deleted)
+
+
+def _nearly(row: Row, counts: Mapping[Row, int]) -> Row:
+    """Returns the row that leaves, which has a count below 0, and whose numbers with a floating point differ from those
+    of ``row`` at most in the last digits: the query has rounded them in another order. Otherwise ``row``.
+    """
+    if not any(type(value) is float for value in row):
+        return row
+    return next((w for w, n in counts.items() if n < 0 and all(map(_is_near, w, row))), row)
+
+
+def _is_near(a: Any, b: Any) -> bool:
+    if type(a) is float and type(b) is float:
+        return a is b or isclose(a, b, rel_tol=1e-12)
+    return bool(a == b)
 
 
 def build_index(table: Snapshot, names: Sequence[str]) -> None:
