@@ -19,6 +19,9 @@ from millpond.store.error_records import of_messages
 if TYPE_CHECKING:
     from millpond.store.store import Store
 
+_TELLING = {"query", "seq", "row"}
+"""Columns that together tell which row of which query a record is of."""
+
 
 def position_of_errors(query: str) -> str:
     """Returns the name of the position that stores which error records of a query are committed."""
@@ -75,14 +78,16 @@ class DeliveryErrors:
 
 def _records(rows: pa.Table) -> list[tuple[Any, ...]]:
     """Returns what tells the records apart: not their times, and of rows not the reasons, which another engine words
-    in another way. Those of messages are the same everywhere, and say how many rows were lost.
+    in another way, unless the table lacks a column that tells them apart without. Those of messages are the same
+    everywhere, and say how many rows were lost.
     """
-    names = sorted(n for n in rows.column_names if n.lower() not in ("time", "reason", ROW))
-    reason = next((n for n in rows.column_names if n.lower() == "reason"), None)
-    text = next((n for n in names if n.lower() == "row"), None)
+    known = {name.lower(): name for name in rows.column_names}
+    without_time = sorted(n for low, n in known.items() if low not in ("time", ROW))
+    if "reason" not in known or not known.keys() >= _TELLING:
+        return [tuple(record.values()) for record in rows.select(without_time).to_pylist()]
+    reason = known["reason"]
+    names = [n for n in without_time if n != reason]
     records = [tuple(record.values()) for record in rows.select(names).to_pylist()]
-    if reason is None or text is None:
-        return records
-    are_messages = of_messages(rows[text]).to_pylist()
+    are_messages = of_messages(rows[known["row"]]).to_pylist()
     reasons = rows[reason].to_pylist()
     return [(*r, why if m else None) for r, why, m in zip(records, reasons, are_messages, strict=True)]
