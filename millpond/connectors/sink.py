@@ -199,6 +199,41 @@ class NativeSink(Sink):
         """Returns the options of Spark's format."""
 
 
+class TaskWriter(ABC):
+    """Writes the rows of tasks where nobody sees them yet. Picklable."""
+
+    schema: ClassVar[Schema]
+    """The columns of what ``write`` returns; ``rows`` and ``bytes`` are among them."""
+
+    @property
+    @abstractmethod
+    def most(self) -> int:
+        """Returns how many bytes of rows are written at a time, about."""
+
+    @property
+    @abstractmethod
+    def by(self) -> tuple[str, ...]:
+        """Returns columns; one task should write all rows with the same values in them."""
+
+    @abstractmethod
+    def write(self, rows: pa.Table) -> pa.Table:
+        """Writes rows of a task, which may run twice; returns what ``DividedSink.publish`` needs to know."""
+
+
+class DividedSink(Sink):
+    """Describes a sink of which tasks may write the rows of a batch, hidden, before the driver makes them visible."""
+
+    @abstractmethod
+    def task_writer(self, *, local: bool) -> TaskWriter | None:
+        """Returns what tasks write with; None if ``write`` is to be used. Tasks are ``local`` if this machine runs
+        them. The sink must be open.
+        """
+
+    @abstractmethod
+    def publish(self, written: pa.Table, position: Position | None) -> None:
+        """Makes visible what the tasks of a batch have written, together with the position."""
+
+
 @cache
 def sinks() -> tuple[type[Sink], ...]:
     """Returns every sink of this package, by kind."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from millpond import steps
 from millpond.clock import Clock
-from millpond.connectors.sink import NativeSink
+from millpond.connectors.sink import NativeSink, TaskWriter
 from millpond.connectors.source import SEQ
 from millpond.engine.batch import Batch
 from millpond.engine.collect import collect
@@ -18,6 +18,7 @@ from millpond.engine.delivery import Encoded, encode
 from millpond.engine.jobs import named
 from millpond.engine.local_stage import LocalStage, Tables, in_order
 from millpond.engine.spark_stage import SparkStage
+from millpond.engine.task_writes import write_in_tasks
 from millpond.engine_rule import EngineRule
 from millpond.plan.pipeline import is_steady
 from millpond.plan.plans import BatchPlan
@@ -113,6 +114,17 @@ class Stage:
             found = encode(results, sink, self._plan.output, batch.about, steady=is_steady(self._plan))
             found.hold(held.pop_all())
         return found
+
+    def written(self, batch: Batch, tables: Tables, writer: TaskWriter) -> pa.Table:
+        """Returns what tasks report that have written the results of the batch, evaluated by Spark."""
+        steady = is_steady(self._plan)
+        found = self.use(
+            batch,
+            tables,
+            "read, evaluate and write by Spark",
+            lambda results: write_in_tasks(results, writer, self._plan.output, batch.about, steady=steady),
+        )
+        return writer.schema.arrow().empty_table() if found is None else found
 
     def hold(self, batch: Batch, tables: Tables, held: ExitStack) -> DataFrame:
         """Returns the results of the batch on Spark, with ``_seq``, which can be evaluated until ``held`` ends. Called

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from millpond import faults, steps
 from millpond.changes import Changes, Position
-from millpond.connectors.sink import NativeSink, Sink, find_sink, settled
+from millpond.connectors.sink import DividedSink, NativeSink, Sink, TaskWriter, find_sink, settled
 from millpond.connectors.source import DELETED
 from millpond.errors import NotSupported, TimedOut
 from millpond.journal.catalog import Entry
@@ -197,6 +197,9 @@ class SinkRows(SinkStatement, RowStatement):
         more: Callable[[], Mapping[str, Changes]],
     ) -> int:
         sink = self._sink
+        if isinstance(sink, DividedSink) and (writer := self._task_writer(sink, batch)) is not None:
+            written = self._stage.written(batch, snapshots, writer)
+            return self._committed(more(), lambda: self._commit_written(written, sink, position))
         if not isinstance(sink, NativeSink) or not sink.by_spark or not self._stays_on_spark(batch):
             return super()._run(batch, snapshots, position, more)
         with closing(self._stage.encoded(batch, snapshots, sink)) as found:
@@ -205,6 +208,27 @@ class SinkRows(SinkStatement, RowStatement):
     def _stays_on_spark(self, batch: Batch) -> bool:
         """Returns whether executors have the results of the batch. Rows that were looked at here stay here."""
         return not batch.is_here and self._stage.is_for_spark(batch)
+
+    def _task_writer(self, sink: DividedSink, batch: Batch) -> TaskWriter | None:
+        """Returns what executors write the batch with; None if its rows come to the driver."""
+        if not self._stays_on_spark(batch):
+            return None
+        from millpond.engine.session import is_local
+
+        return sink.task_writer(local=is_local(self.spark()))
+
+    def _commit_written(self, written: pa.Table, sink: DividedSink, position: Position | None) -> int:
+        """Makes visible what executors have written, and commits the position."""
+        if self._delivery_errors is not None and self._more and position is not None:
+            self._put_aside(self._delivery_errors, position)
+        rows = sum(written["rows"].to_pylist())
+        if rows:
+            with steps.step(_step(sink)) as noted:
+                noted.tell(rows, sum(written["bytes"].to_pylist()))
+                sink.publish(written, position)
+            faults.reach("sink: written")
+        self._note(position)
+        return int(rows)
 
     def _commit_encoded(self, found: Encoded, sink: NativeSink, position: Position | None) -> int:
         """Writes the results that are on the executors, and commits the position."""

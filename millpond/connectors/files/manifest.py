@@ -184,6 +184,19 @@ class Publisher:
             hidden = self._fresh()
             self._storage.write(posixpath.join(self.folder, hidden), data)
             made.append((hidden, file))
+        self.name(made, position, path, replaces=replaces, only=only, waited=waited)
+
+    def name(
+        self,
+        made: Sequence[tuple[str, T]],
+        position: Position | None,
+        path: Callable[[T, int], str],
+        *,
+        replaces: bool = False,
+        only: bool = False,
+        waited: bool = False,
+    ) -> None:
+        """Does the same as ``publish`` with hidden files that are there, below ``folder``, named by the owner."""
         faults.reach("sink: produced")
         run = self.now.run
         while not replaces and any(self._exists(path(file, run)) for _, file in made):

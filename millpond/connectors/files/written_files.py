@@ -13,19 +13,22 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from millpond.changes import Position
-from millpond.connectors.files.layout import LAYOUT_OPTIONS, Layout, layout_of
+from millpond.connectors.files.layout import LAYOUT_OPTIONS, Layout, Part, layout_of
 from millpond.connectors.files.manifest import Publisher, Storage
-from millpond.connectors.sink import DELIVERY, Sink
+from millpond.connectors.files.task_files import TaskFiles, parts_of
+from millpond.connectors.sink import DELIVERY, DividedSink
 from millpond.errors import ConfigurationIssue, ConnectionLost, DataError, InvalidOption
 from millpond.options import Option
 from millpond.types import Schema
 
 
-class WrittenFiles(Sink):
+class WrittenFiles(DividedSink):
     """Writes rows to files. Each batch has files of its own, unless rows wait for ``file.interval``."""
 
     for_clients: ClassVar[bool] = False
     keyed: ClassVar[bool] = False
+    everywhere: ClassVar[bool] = False
+    """Whether every machine writes to the same place."""
     file_options: ClassVar[tuple[Option, ...]] = (
         *LAYOUT_OPTIONS,
         Option(
@@ -81,7 +84,7 @@ class WrittenFiles(Sink):
 
     @property
     def writer(self) -> str:
-        return f"the driver, as {self.layout.form}"
+        return f"the driver or, if Spark evaluates a batch, its executors, as {self.layout.form}"
 
     @property
     def writes_none(self) -> bool:
@@ -118,13 +121,26 @@ class WrittenFiles(Sink):
         self.layout.check(rows)
 
     def write(self, rows: pa.Table, position: Position | None) -> None:
-        if not rows.num_rows and not self.writes_none:
-            return
+        if rows.num_rows or self.writes_none:
+            self._do(lambda publisher: self._write(publisher, rows, position))
+
+    def task_writer(self, *, local: bool) -> TaskFiles | None:
+        publisher = self._publisher
+        waits = self.values["file.interval"] or self.layout.single is not None
+        if publisher is None or waits or not (local or self.everywhere):
+            return None
+        return TaskFiles(self.layout, self.storage(), publisher.folder, publisher.now.owner)
+
+    def publish(self, written: pa.Table, position: Position | None) -> None:
+        self._do(lambda publisher: self._publish_written(publisher, written, position))
+
+    def _do(self, work: Callable[[Publisher], None]) -> None:
+        """Writes something. After an error the sink is closed, unless nothing was written."""
         publisher, self._publisher = self._publisher, None
         if publisher is None:
             raise ConnectionLost(f'"{self.uri}" is not open')
         try:
-            self._write(publisher, rows, position)
+            work(publisher)
         except DataError:
             self._publisher = publisher  # nothing was written
             raise
@@ -145,17 +161,25 @@ class WrittenFiles(Sink):
             self._publish(publisher, rows, position)
 
     def _publish(self, publisher: Publisher, rows: pa.Table, position: Position | None) -> None:
-        known = publisher.now.position
-        again = position is not None and known is not None and known.batch >= position.batch
         single = self.layout.single is not None
-        batch = _unique() if position is None else f"{position.batch:08d}"
         publisher.publish(
             self.layout.files(rows),
             position,
-            lambda file, run: self.layout.path(file, self._names(batch, run)),
-            replaces=again or (single and self.values["overwrite"]),
+            self._path_of(position),
+            replaces=_is_again(publisher, position) or (single and self.values["overwrite"]),
             only=single,
         )
+
+    def _publish_written(self, publisher: Publisher, written: pa.Table, position: Position | None) -> None:
+        if publisher.now.waiting:  # there was an interval
+            self._publish_waiting(publisher)
+        again = _is_again(publisher, position)
+        publisher.name(parts_of(written), position, self._path_of(position), replaces=again)
+
+    def _path_of(self, position: Position | None) -> Callable[[Part, int], str]:
+        """Returns the path of each file of a batch, by its run."""
+        batch = _unique() if position is None else f"{position.batch:08d}"
+        return lambda file, run: self.layout.path(file, self._names(batch, run))
 
     def _names(self, batch: str, run: int) -> dict[str, str]:
         """Returns the parts of a file's name."""
@@ -228,6 +252,12 @@ class WrittenFiles(Sink):
         self._unsettled, self._waiting = False, 0
         if publisher.now.position is None:
             publisher.forget()
+
+
+def _is_again(publisher: Publisher, position: Position | None) -> bool:
+    """Returns whether the batch was published before."""
+    known = publisher.now.position
+    return position is not None and known is not None and known.batch >= position.batch
 
 
 def _unique() -> str:

@@ -70,6 +70,7 @@ class ObjectSink(WrittenFiles):
 
     kind: ClassVar[str] = "objects"
     schemes: ClassVar[tuple[str, ...]] = ObjectSource.schemes
+    everywhere: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (*WrittenFiles.file_options, *STORE_OPTIONS)
 
     def __init__(self, uri: str, values: Mapping[str, Any], schema: Schema):
