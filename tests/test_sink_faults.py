@@ -60,6 +60,7 @@ DELIVERIES = {
     "kafka, by executors": "at-least-once",
 }
 WAITING = "file, rows wait"
+BY_TASKS = "file, by executors"
 ON_SPARK = ("WHERE k <> 'no' WITH ('engine' = 'spark', ", "WITH (")
 """With error records in a batch the driver would write it."""
 Found = dict[str, list[str]]
@@ -130,10 +131,12 @@ class Places:
         name = f"p{random.randrange(10**9)}"
         if self._kind.startswith("into "):
             return self._into(name)
-        if self._kind in ("file", WAITING):
+        if self._kind in ("file", BY_TASKS, WAITING):
             folder = Path(tempfile.mkdtemp(dir=self._directory))
             more = ", 'file.interval' = '1h'" if self._kind == WAITING else ""
-            return Place(FILES.format(target=f"file://{folder}", more=more), files=lambda: files_in(folder))
+            text = FILES.format(target=f"file://{folder}", more=more)
+            text = text.replace(*reversed(ON_SPARK)) if self._kind == BY_TASKS else text
+            return Place(text, files=lambda: files_in(folder))
         if self._kind == "s3":
             s3 = self._servers.s3
             s3.client().create_bucket(Bucket=name)
@@ -216,6 +219,7 @@ def objects_in(s3: S3, bucket: str) -> list[str]:
 
 KINDS = [
     "file",
+    BY_TASKS,
     "s3",
     "into postgresql",
     "into mysql",
@@ -240,6 +244,8 @@ def points_of(kind: str) -> list[str]:
         return IN_ROWS
     if kind in ("file", "s3"):
         return IN_FILES
+    if kind == BY_TASKS:
+        return [p for p in IN_FILES if p not in ("sink: begun", "sink: put aside")]
     if kind == "mongodb":
         return [*IN_DATABASES, *IN_DOCUMENTS]
     return IN_KAFKA if kind == "kafka" else IN_DATABASES

@@ -25,7 +25,7 @@ _TASK_ROWS = 100_000
 """Rows that are worth a file of their own."""
 
 
-class _Task:
+class Task:
     """Writes the results of one task. Picklable."""
 
     def __init__(self, writer: TaskWriter, columns: Schema):
@@ -63,6 +63,6 @@ def write_in_tasks(
     by = [quote(results.columns[columns.names.index(name)]) for name in writer.by] if steady else []
     divided = results.repartition(tasks, *by) if by else results.coalesce(tasks)
     try:
-        return collect(divided.mapInArrow(_Task(writer, columns).run, writer.schema.ddl()))
+        return collect(divided.mapInArrow(Task(writer, columns).run, writer.schema.ddl()))
     except Exception as error:
         raise explain(error) from error
