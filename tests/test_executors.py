@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,13 +13,14 @@ import pytest
 
 from millpond import App
 from millpond.connectors.kafka.source import KafkaSource
+from millpond.engine.carrier import Carrier
 from tests.engines import too_large
 from tests.servers import Kafka, Servers
 from tests.spark_jobs import Jobs
 from tests.test_kafka import new_topic, uri
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 200_000
 SQL = """
@@ -101,3 +104,48 @@ def test_results_that_are_too_large_come_in_halves(
         assert (query["spark_batches"], query["spark_rows"]) == (2, ROWS) == (len(asked) - 1, ROWS)
         expected = int((sales()["price"].to_numpy() > 0.99).sum())
         assert app.sql("SELECT COUNT(*) AS n FROM t").rows() == [{"n": expected}]
+
+
+def test_no_session_is_made_while_spark_runs_a_batch(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nor is a source registered: all batches of a stream, also those that are cut, have what was made before."""
+    from pyspark.sql import SparkSession as Session
+    from pyspark.sql.datasource import DataSource, DataSourceRegistration
+
+    running = threading.local()
+    batches: list[int] = []
+    made: list[tuple[str, bool]] = []
+    run, new, register = Carrier._batch, Session.newSession, DataSourceRegistration.register
+
+    def batch(self: Carrier, frame: DataFrame, number: int) -> None:
+        batches.append(number)
+        running.now = True
+        try:
+            run(self, frame, number)
+        finally:
+            running.now = False
+
+    def new_session(self: Session) -> Session:
+        made.append(("session", getattr(running, "now", False)))
+        return new(self)
+
+    def registered(self: DataSourceRegistration, source: type[DataSource]) -> None:
+        made.append(("source", getattr(running, "now", False)))
+        register(self, source)
+
+    monkeypatch.setattr(Carrier, "_batch", batch)
+    monkeypatch.setattr(Session, "newSession", new_session)
+    monkeypatch.setattr(DataSourceRegistration, "register", registered)
+    for name in range(2):
+        (tmp_path / f"{name}.csv").write_text("id\n" + "".join(f"{name * 100 + i}\n" for i in range(100)))
+    sql = f"""
+        CREATE STREAM s (id BIGINT) WITH ('connector' = 'file://{tmp_path}/*.csv', 'batch.max.rows' = '1');
+        CREATE TABLE t AS SELECT id FROM s;
+    """
+    with App(sql, engine="spark") as app:
+        app.drain(120)
+        assert app.sql("SELECT COUNT(*) AS n, SUM(id) AS x FROM t").rows() == [{"n": 200, "x": 19_900}]
+    assert len(batches) > 1
+    assert ("source", False) in made and ("session", False) in made
+    assert not [what for what, in_batch in made if in_batch]
