@@ -15,7 +15,6 @@ from millpond.sql.conjuncts import all_of, outer_columns
 from millpond.sql.incremental.frames import Frame, NotKept, make_outputs
 from millpond.sql.incremental.nodes import (
     IN,
-    SPREADS,
     DistinctNode,
     GroupNode,
     IndexNode,
@@ -178,7 +177,7 @@ def _kept(
         argument = exp.Case(ifs=[exp.If(this=call.condition.copy(), true=argument.copy())])
     dtype = None if argument is None else type_of(argument)
     floating = dtype is not None and pa.types.is_floating(dtype)
-    spread, share = row.name in SPREADS, share_of(row, call.function)
+    spread, share = row.name.startswith(("stddev", "var")), share_of(row, call.function)
     narrow = dtype is not None and pa.types.is_integer(dtype) and dtype.bit_width <= 32
     if not alone and (share is not None or (spread and not narrow)):
         return None

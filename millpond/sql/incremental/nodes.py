@@ -82,15 +82,11 @@ class StepNode(_OverOne):
         return f"{what}: row by row; keeps nothing"
 
 
-SPREADS = ("stddev", "stddev_pop", "stddev_samp", "var_pop", "variance")
-
-
 @dataclass(frozen=True, slots=True)
 class Kept:
     """Describes an aggregate whose values can be taken back: ``function`` names it in the table of functions, with
     ``argument`` the column of its argument, None for rows. ``values`` returns the values of its argument in each group
-    and how often they occur, for a function that keeps them, or an exact sum of them. ``share`` is that of a
-    percentile.
+    and how often they occur, for a function that keeps them, or an exact sum of them. A percentile has a ``share``.
     """
 
     function: str
@@ -108,7 +104,7 @@ class Kept:
     @property
     def squares(self) -> bool:
         """Returns whether it needs the sum of the squares of its values."""
-        return self.function in SPREADS and self.values is None
+        return self.values is None and self.function.startswith(("stddev", "var"))
 
     @property
     def floating(self) -> bool:
