@@ -13,9 +13,10 @@ from millpond.app.difference import difference
 from millpond.app.handlers import NOTHING, Handlers, handle
 from millpond.app.replace import Replacements
 from millpond.app.script import Checks
-from millpond.app.shadow import BUILDING, Shadow
+from millpond.app.shadow import Shadow
 from millpond.app.stopping import durable
 from millpond.app.text_run import TextRun
+from millpond.app.unfinished import BUILDING
 from millpond.errors import Conflict, InUse, NotSupported, Place
 from millpond.journal.revision import Revision
 from millpond.query.result import Result

@@ -7,23 +7,23 @@ first: if something would not fit, the statement is refused with its name.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
 from millpond import faults
 from millpond.app.alters import Alters
-from millpond.app.column_users import User
+from millpond.app.chains import Chains, Link
 from millpond.app.declarations import Declarations
 from millpond.app.handlers import NOTHING
 from millpond.app.meaning import means_the_same
 from millpond.app.pending_changes import refuse_pending
 from millpond.app.replaced_columns import as_spelled, changed_options, changes_of, column_changes
-from millpond.app.replacement_ways import Kind, Way
+from millpond.app.replacement_ways import Way
 from millpond.app.shadow import Shadow, Shadows
 from millpond.app.stopping import durable, stopped
-from millpond.app.users_of_names import dependents, naming
-from millpond.errors import Conflict, Error, InUse, NotSupported, SqlError
+from millpond.app.swap import Exchange, Swaps
+from millpond.app.users_of_names import naming
+from millpond.errors import Conflict, Error, NotSupported
 from millpond.journal.revision import Revision
 from millpond.loading.open_sources import Sources
 from millpond.query.result import Result
@@ -34,26 +34,28 @@ from millpond.sql.checked import (
     CheckedCapture,
     CheckedCreate,
     CheckedStream,
+    CheckedStreamAs,
     CheckedTable,
     CheckedTableAs,
 )
 from millpond.sql.identity import identity
 from millpond.sql.parse import parse
 from millpond.sql.printer import print_name
-from millpond.sql.reserved_names import difference_of
 from millpond.sql.variable_values import has_values
 from millpond.store.catalog import SavedRelation, saved, table_options
 from millpond.store.undo import Undo
-from millpond.tables.flushed import FlushedTable
-from millpond.tables.registry import find_backend
 
 
 @dataclass(eq=False, repr=False)
 class Replacements:
-    """Replaces relations. ``alters`` changes tables and has what both use, ``shadows`` builds others beside them."""
+    """Replaces relations. ``alters`` changes tables and has what both use, ``shadows`` builds others beside them, which
+    ``swaps`` puts in their place; ``chains`` does so with streams and what reads them.
+    """
 
     alters: Alters
     shadows: Shadows
+    swaps: Swaps
+    chains: Chains
     declarations: Declarations
     sources: Sources
 
@@ -61,6 +63,7 @@ class Replacements:
         of = self.alters
         self.catalog, self.store, self.saved, self.users = of.catalog, of.store, of.saved, of.users
         self.runner, self.views, self.drift, self.go_on = of.runner, of.views, of.drift, of.go_on
+        self.ways = self.chains.ways
 
     def there(self, checked: CheckedCreate) -> Relation | None:
         """Returns what a statement would replace."""
@@ -91,6 +94,8 @@ class Replacements:
             case "rebuilt":
                 assert isinstance(checked, CheckedTableAs)
                 self.swap(self.shadows.begin(checked, before, undo), checked, made)
+            case "chained":
+                self.chains.replace([Link(entry, checked.statement.text, made)], undo)
             case "emptied":
                 self._empty(checked, before, made, undo)
             case other:
@@ -103,7 +108,7 @@ class Replacements:
         self._check_meaning(checked)
         way = self.way_of(checked)  # others may have come to use it meanwhile
         self._index(shadow.relation.name, shadow.before)
-        self.shadows.swap(shadow, made, way.users, way.views)
+        self.swaps.swap([Exchange(shadow, made, way.users, way.views)])
 
     def explain(self, checked: Checked) -> list[str]:
         """Returns a line that says what a statement replaces, and how. Raises an error if it would be refused."""
@@ -140,7 +145,7 @@ class Replacements:
             return self._way_of_view(checked, before)
         if before.kind == "stream":
             return self._way_of_stream(checked, old, before)
-        return self._way_of_query(checked, old, before)
+        return self.ways.of_table(checked, old, before)
 
     def _way_of_table(self, checked: CheckedTable, before: Relation, entry: SavedRelation) -> Way:
         refuse_pending(entry, checked.statement)
@@ -163,13 +168,13 @@ class Replacements:
         """
         users = naming(before.name, self.saved, self.users, self.runner, self.views)
         running = before.running or checked.relation.running
-        self._refuse(
+        self.ways.refuse(
             [u for u in users if (u.pipeline and running) or (not u.pipeline and u.loads)],
             before,
             "whose rows came from the old one",
             checked.statement,
         )
-        return self._fitting("renewed", users, before, checked)
+        return self.ways.fitting("renewed", users, before, checked)
 
     def _way_of_stream(self, checked: CheckedCreate, old: object, before: Relation) -> Way:
         users = [u for u in self.users.of(before) if u.name != f"stream:{before.name}"]
@@ -178,8 +183,10 @@ class Replacements:
         )
         plain = type(checked) is CheckedStream and type(old) is CheckedStream
         if plain and same == before and self._same_source(checked):
-            return self._fitting("renewed", users, before, checked)
-        self._refuse(users, before, "which has read it up to its position", checked.statement)
+            return self.ways.fitting("renewed", users, before, checked)
+        if isinstance(old, CheckedStreamAs) and isinstance(checked, CheckedStreamAs):
+            return self.chains.way_of(checked, before)
+        self.ways.refuse(users, before, "which has read it up to its position", checked.statement)
         if isinstance(checked, CheckedCapture) or isinstance(old, CheckedCapture):
             raise NotSupported(
                 f'stream "{before.name}" has the changes of a table of a database: it cannot be replaced',
@@ -191,84 +198,6 @@ class Replacements:
     def _same_source(self, checked: CheckedCreate) -> bool:
         assert isinstance(checked, CheckedStream)
         return all(self.sources.values.get(name) == v for name, v in checked.source_options.items())
-
-    def _way_of_query(self, checked: CheckedCreate, old: object, before: Relation) -> Way:
-        s, table = checked.statement, before.name
-        drop = f"DROP TABLE {print_name(table)} first"
-        if not isinstance(checked, CheckedTableAs):
-            raise NotSupported(f'the rows of table "{table}" come from its query', hint=drop, place=s.place)
-        backend = self.store.backend(table)
-        if isinstance(old, CheckedTable) and len(backend):
-            raise NotSupported(
-                f'the rows of table "{table}" come from statements: they cannot be built again from a query',
-                hint=drop,
-                place=s.place,
-            )
-        made = find_backend(str(table_options(checked).get("extension") or "memory"))
-        flushed = isinstance(backend, FlushedTable) or issubclass(made, FlushedTable)
-        if flushed or backend.database is not None or checked.relation.place is not None:
-            raise NotSupported(
-                f'table "{table}" cannot be built again beside the old one: its rows are outside of the journal',
-                hint=drop,
-                place=s.place,
-            )
-        inputs = (*checked.inputs, *(old.inputs if isinstance(old, CheckedTableAs) else ()))
-        if any(i.relation.captured for i in inputs):
-            raise NotSupported(
-                f'table "{table}" follows the changes of a database: it cannot be built again beside the old one',
-                hint=drop,
-                place=s.place,
-            )
-        if s.errors_into is not None:
-            raise NotSupported(
-                "a table whose statement has ERROR INTO cannot be built again: its errors would be there twice",
-                hint=drop,
-                place=s.place,
-            )
-        own = (f"table:{table}", f"view:{difference_of(table)}")
-        users = [u for u in self.users.of(before) if u.name not in own]
-        self._refuse([u for u in users if u.writes], before, "which changes its rows", s)
-        self._refuse_cycle(checked, before)
-        for index in self.catalog.indexes(table):
-            if missing := [c for c in index.columns if c not in checked.relation.schema]:
-                raise InUse(
-                    f'column "{missing[0]}" of table "{table}" is used by index "{index.name}"',
-                    hint=f"DROP INDEX {print_name(index.name)} first",
-                    place=s.place,
-                )
-        return self._fitting("rebuilt", users, before, checked)
-
-    def _fitting(self, kind: Kind, users: Sequence[User], before: Relation, checked: CheckedCreate) -> Way:
-        """Returns the way if all that reads the relation can read the new one."""
-        s, after = checked.statement, checked.relation
-        fits = all(after.schema.find(c.name) == c for c in before.schema)
-        self._refuse(
-            [u for u in users if u.entry is None and (u.pipeline or not fits)],
-            before,
-            "which cannot start again by itself",
-            s,
-        )
-        readers, views = self.users.renew(
-            users, before, after, self.drift.can_widen, s.place, again=True, exactly=True
-        )
-        return Way(kind, users=tuple(users), readers=tuple(readers), views=tuple(views))
-
-    def _refuse(self, users: Sequence[User], before: Relation, why: str, s: st.Statement) -> None:
-        if users:
-            raise InUse(
-                f'{before.kind} "{before.name}" is used by {", ".join(u.shown for u in users)}, {why}',
-                hint="drop it first, and create it again after the change",
-                place=s.place,
-            )
-
-    def _refuse_cycle(self, checked: CheckedTableAs, before: Relation) -> None:
-        found = dependents(before.name, self.runner, self.views)
-        through = sorted(name for name in checked.reads if name.lower() in found)
-        if through:
-            raise SqlError(
-                f'table "{before.name}" would depend on itself, through "{through[0]}"',
-                place=checked.statement.place,
-            )
 
     def _check_meaning(self, checked: CheckedTableAs) -> None:
         """Raises an error if the statement has another meaning by now: views that it reads may have changed."""

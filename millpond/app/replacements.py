@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 
 from millpond.app.alters import Alters
+from millpond.app.chains import Chains
 from millpond.app.declarations import Declarations
 from millpond.app.launch import Launcher
 from millpond.app.lifetime import Lifetime
 from millpond.app.replace import Replacements
+from millpond.app.replaced_queries import QueryWays
 from millpond.app.shadow import Shadows
+from millpond.app.swap import Swaps
 from millpond.loading.followers import Followers
 from millpond.loading.load import TableLoads
 from millpond.loading.loader import Loader
@@ -40,6 +43,13 @@ def make_replacements(
         launcher=launcher,
         loader=loader,
         table_loads=table_loads,
+        views=alters.views,
+        runner=alters.runner,
+    )
+    swaps = Swaps(
+        catalog=alters.catalog,
+        store=alters.store,
+        saved=alters.saved,
         loads=loads,
         followers=followers,
         views=alters.views,
@@ -49,4 +59,5 @@ def make_replacements(
         publications=alters.publications,
         go_on=alters.go_on,
     )
-    return Replacements(alters, shadows, declarations, sources)
+    chains = Chains(alters, shadows, swaps, QueryWays(alters))
+    return Replacements(alters, shadows, swaps, chains, declarations, sources)

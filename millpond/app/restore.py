@@ -16,7 +16,7 @@ from millpond.app.saved import SavedStatements
 from millpond.app.schema_drift import SchemaDrift
 from millpond.app.script import Checks
 from millpond.app.secrets import Secrets
-from millpond.app.shadow import BUILDING, remove_unfinished
+from millpond.app.unfinished import BUILDING, remove_unfinished
 from millpond.changelog import CHANGES
 from millpond.connectors.source import ticks
 from millpond.errors import Error, SourceError

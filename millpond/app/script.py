@@ -180,9 +180,9 @@ class Checks:
             raise_all(checker.errors)
         return steps
 
-    def anew(self, statement: st.Statement, locate: Locate) -> Checked:
-        """Checks a statement as if what it declares did not exist."""
-        catalog = self._catalog.copy()
+    def anew(self, statement: st.Statement, locate: Locate, catalog: Catalog | None = None) -> Checked:
+        """Checks a statement as if what it declares did not exist. ``catalog`` is by default that of the app."""
+        catalog = (self._catalog if catalog is None else catalog).copy()
         catalog.remove(str(getattr(statement, "name", "")))
         return self.one(statement, locate, catalog)
 

@@ -24,10 +24,10 @@ from millpond.app.replace import Replacements
 from millpond.app.saved import SavedStatements
 from millpond.app.script import Checks
 from millpond.app.secrets import Secrets
-from millpond.app.shadow import BUILDING
 from millpond.app.spark import Spark
 from millpond.app.sql_file import read_sql_file
 from millpond.app.text_run import TextRun
+from millpond.app.unfinished import BUILDING
 from millpond.app.upgrade_decisions import Decision, as_table, raise_refused
 from millpond.app.upgrade_edits import Edit, Upgrade
 from millpond.app.upgrade_facts import Facts

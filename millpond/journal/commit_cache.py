@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -75,11 +75,14 @@ class Facts:
         self.positions.pop(pipeline, None)
         connection.execute("DELETE FROM positions WHERE pipeline = ?", (pipeline,))
 
-    def move_position(self, connection: sqlite3.Connection, pipeline: str, named: str) -> None:
-        """Gives a position to a pipeline of another name."""
+    def move_position(
+        self, connection: sqlite3.Connection, pipeline: str, named: str, streams: Mapping[str, str]
+    ) -> None:
+        """Gives a position to a pipeline of another name; ``streams`` are those with other names."""
         if (position := self.positions.get(pipeline)) is not None:
             self.drop_position(connection, pipeline)
-            self.set_position(connection, replace(position, pipeline=named))
+            offsets = {streams.get(name, name): offset for name, offset in position.offsets.items()}
+            self.set_position(connection, replace(position, pipeline=named, offsets=offsets))
 
     def set_done(self, connection: sqlite3.Connection, statement: str) -> None:
         self.done.add(statement)

@@ -10,7 +10,7 @@ from typing import Any
 from millpond.journal.blob_rows import remove_rows
 from millpond.journal.catalog import Entry, remove_entry, write_entry
 from millpond.journal.commit_cache import Facts
-from millpond.journal.renames import rename_changes
+from millpond.journal.renames import rename_changes, rename_stream
 from millpond.journal.roll import trim
 
 FINDINGS = "views"
@@ -21,8 +21,8 @@ FINDINGS = "views"
 class Revision:
     """Lists entries to put, entries to drop by kind and name, and the tables, streams and positions to forget. Removal
     comes first, so that a new statement finds nothing of an earlier one with the same name. ``renames`` are tables with
-    their new names, ``moved`` pipelines whose positions get another name. ``done`` are statements that must not run
-    again, ``undone`` those that must.
+    their new names, ``flows`` streams with theirs, ``moved`` pipelines whose positions get another name, also in these
+    streams. ``done`` are statements that must not run again, ``undone`` those that must.
     """
 
     put: Sequence[Entry] = ()
@@ -31,6 +31,7 @@ class Revision:
     streams: Sequence[str] = ()
     positions: Sequence[str] = ()
     renames: Sequence[tuple[str, str]] = ()
+    flows: Sequence[tuple[str, str]] = ()
     moved: Sequence[tuple[str, str]] = ()
     done: Sequence[str] = ()
     undone: Sequence[str] = ()
@@ -43,7 +44,7 @@ class Revision:
     @staticmethod
     def load(data: Mapping[str, Any]) -> Revision:
         names = {f.name for f in fields(Revision)} - {"put", "drop"}
-        rest = {name: [_pair(item) for item in data[name]] for name in names}
+        rest = {name: [_pair(item) for item in data.get(name, ())] for name in names}
         drop = [(kind, name) for kind, name in data["drop"]]
         return Revision([Entry(*entry) for entry in data["put"]], drop, **rest)
 
@@ -72,8 +73,10 @@ def revise(connection: sqlite3.Connection, after: Facts, revision: Revision) -> 
         after.drop_position(connection, pipeline)
     for old, new in revision.renames:
         rename_changes(connection, after, old.lower(), new.lower())
+    for old, new in revision.flows:
+        rename_stream(connection, after, old.lower(), new.lower())
     for pipeline, named in revision.moved:
-        after.move_position(connection, pipeline, named)
+        after.move_position(connection, pipeline, named, dict(revision.flows))
     for statement in revision.undone:
         after.drop_done(connection, statement)
     for statement in revision.done:

@@ -130,6 +130,10 @@ class CatalogVersion:
         added = {r.name.lower(): r for r in relations}
         return CatalogVersion(MappingProxyType({**self.relations, **added}), self.declared)
 
+    def letting(self, name: str, relation: Relation) -> CatalogVersion:
+        """Returns the version in which a name means a relation that has another name itself."""
+        return CatalogVersion(MappingProxyType({**self.relations, name.lower(): relation}), self.declared)
+
     def removing(self, name: str) -> CatalogVersion:
         """Returns the version without a relation and its indexes."""
         kept = {key: r for key, r in self.relations.items() if key != name.lower()}
@@ -179,6 +183,10 @@ class Catalog:
 
     def add(self, *relations: Relation) -> None:
         self._change(lambda version: version.adding(relations))
+
+    def let(self, name: str, relation: Relation) -> None:
+        """Lets a name mean a relation that has another name itself."""
+        self._change(lambda version: version.letting(name, relation))
 
     def remove(self, name: str) -> None:
         """Removes a relation and its indexes."""
