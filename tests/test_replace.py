@@ -14,7 +14,7 @@ import pytest
 
 from millpond import App
 from millpond.app.app import runtime_of
-from millpond.app.shadow import Shadows
+from millpond.app.swap import Swaps
 from millpond.errors import (
     Conflict,
     Error,
@@ -357,7 +357,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> Ite
     """Does something in another thread while the first table is being built."""
     has_reached, threads = Shadows._has_reached, list[threading.Thread]()
 
-    def reached(self: Shadows, *args: Any) -> bool:
+    def reached(self: Swaps, *args: Any) -> bool:
         if not threads:
             threads.append(threading.Thread(target=act))
             threads[0].start()
@@ -400,14 +400,14 @@ def test_a_view_changes_while_a_table_over_it_is_built(
 
 def test_a_declared_table_gets_a_row_before_it_is_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
     with App(f"{STREAM} CREATE TABLE t (id INT, n INT);", _direct=True) as app:
-        table, tables_of = app.table("t"), Shadows._tables_of
+        table, tables_of = app.table("t"), Swaps._tables_of
 
-        def insert_first(self: Shadows, *args: Any) -> list[str]:
+        def insert_first(self: Swaps, *args: Any) -> list[str]:
             if not len(table):
                 table.insert({"id": 99, "n": 99})
             return tables_of(self, *args)
 
-        monkeypatch.setattr(Shadows, "_tables_of", insert_first)
+        monkeypatch.setattr(Swaps, "_tables_of", insert_first)
         with pytest.raises(Conflict, match="got rows"):
             app.sql("CREATE OR REPLACE TABLE t AS SELECT id, n FROM e")
         table.insert({"id": 100, "n": 1})

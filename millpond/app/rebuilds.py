@@ -1,4 +1,4 @@
-"""Rebuilds the tables of an upgrade beside the old ones, while the app runs.
+"""Rebuilds the tables and derived streams of an upgrade beside the old ones, while the app runs.
 
 The commit of an upgrade notes in the entry of such a table which statement it gets. The old statement goes on, and the
 table is served and joined, until the new one has caught up and both are swapped in one commit. A start after a kill
@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from millpond.app.beside import Beside
+from millpond.app.chains import Link
 from millpond.app.replace import Replacements
 from millpond.errors import Closed, Conflict, Error, TimedOut, known
 from millpond.store.catalog import SavedRelation
@@ -61,22 +64,49 @@ class Rebuilds:
             self._thread.join()
 
     def _run(self) -> None:
-        for entry in self.waiting:
+        left = self.waiting
+        streams = [e for e in left if e.kind == "stream"]
+        built = self._chained(streams) if streams else set()
+        left = [e for e in left if e.id not in built]
+        for entry in left:
             if self._ended:
                 return
-            try:
-                if entry.shadowed:
-                    self._keep(entry)
-                    continue
-                with self.lock, Undo() as undo:
-                    self._rebuild(entry, undo)
-                log.info("table %s is rebuilt", entry.name)
-            except Closed:
+            if not self._attempt(f"table {entry.name}", partial(self._one, entry)):
                 return
-            except Exception as error:
-                wrong = known(error)
-                self.failed = self.failed or wrong
-                log.error("table %s stays as it was: %s", entry.name, wrong.message)
+
+    def _attempt(self, what: str, build: Callable[[Undo], None]) -> bool:
+        """Builds something; returns False if the app is being closed."""
+        try:
+            with self.lock, Undo() as undo:
+                build(undo)
+        except Closed:
+            return False
+        except Exception as error:
+            wrong = known(error)
+            self.failed = self.failed or wrong
+            log.error("%s stays as it was: %s", what, wrong.message)
+        return True
+
+    def _chained(self, streams: Sequence[SavedRelation]) -> set[str]:
+        """Rebuilds streams with what reads them; returns the ids of all of these."""
+        chains, built = self.replacements.chains, {e.id for e in streams}
+        named = ", ".join(e.name for e in streams)
+
+        def build(undo: Undo) -> None:
+            links = chains.links([Link(e, e.following[0]) for e in streams if e.following is not None])
+            built.update(link.entry.id for link in links)
+            names = chains.replace(links, undo)
+            log.info("rebuilt: %s", ", ".join(names))
+
+        self._attempt(f"stream {named}", build)
+        return built
+
+    def _one(self, entry: SavedRelation, undo: Undo) -> None:
+        if entry.shadowed:
+            self._keep(entry)
+            return
+        self._rebuild(entry, undo)
+        log.info("table %s is rebuilt", entry.name)
 
     def _keep(self, entry: SavedRelation) -> None:
         """Builds what stays beside a table, or lets it go on, and waits until it has caught up."""

@@ -10,6 +10,7 @@ from millpond.app.column_defaults import value_of
 from millpond.app.handlers import WithTypes
 from millpond.app.saved import SavedStatements
 from millpond.app.script import Checks, Locate
+from millpond.app.upgrade_chains import Chains, with_readers
 from millpond.app.upgrade_compare import Context, Stored, compare, follows, same_query
 from millpond.app.upgrade_decisions import (
     Altered,
@@ -70,6 +71,7 @@ class Walk:
     left_out: Mapping[str, list[str]]
     """The marks of statements that ran and that the file has no longer, by what they changed."""
     shadow: bool
+    chains: Chains = field(default_factory=Chains)
     beside: list[str] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     edits: list[Edit] = field(default_factory=list)
@@ -161,6 +163,7 @@ class Walk:
 
     def _new(self, s: st.Statement) -> None:
         checked = self._check(s)
+        self.chains.refuse(names_used(s))  # it would begin with the old one
         if checked is None or st.only_reads(s):
             return
         if isinstance(s, (*CREATES, st.CreateIndex)):
@@ -284,16 +287,21 @@ class Walk:
         outside = self.of.facts.is_outside(entry)
         others = [m.statement for m in self.matches if m.entry is not entry]
         others += [grouped(parse(e.text).require())[0] for e in self.left.values()]
-        beside = stays_meanwhile(entry, checked, others, self._touched, live=self.shadow)
-        if self.shadow and other_values:
+        touched = self._touched - self.chains.names
+        beside = stays_meanwhile(entry, checked, others, touched, live=self.shadow)
+        beside = beside and self.chains.allows(entry.kind, entry.name)
+        if self.shadow and (other_values or entry.kind == "stream"):
             beside = False  # the old statement has the new values, too
+        self.chains.note(entry.kind, entry.name, names_used(s), difference, beside=beside)
+        self.decisions[-1] = decision = with_readers(decision, checked, beside=beside)
         if entry.kind == "table" and not isinstance(difference, Kept):
             if not isinstance(difference, Altered) or difference.changes:
                 self._remade.add(entry.name.lower())
         if self.shadow and isinstance(difference, Rebuilt) and not is_empty(checked):
             self.decisions[-1] = kept_beside(decision, possible=beside)
-        if isinstance(difference, Rebuilt) and not is_empty(checked) and not beside:
-            (self._restarted if entry.kind == "stream" else self._emptied).add(entry.name.lower())
+        if isinstance(difference, Rebuilt) and not is_empty(checked):
+            begins = self._restarted if entry.kind == "stream" else set() if beside else self._emptied
+            begins.add(entry.name.lower())
         edit = edit_of(
             s, entry, checked, difference, same=same, outside=outside, beside=beside, shadow=self.shadow
         )

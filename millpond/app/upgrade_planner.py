@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from millpond.app.beside_names import without_beside
 from millpond.app.text_run import TextRun
+from millpond.app.upgrade_chains import Chains
 from millpond.app.upgrade_edits import Upgrade
 from millpond.app.upgrade_match import has_others, match
 from millpond.app.upgrade_plan import PlanTools, Walk
@@ -42,7 +43,12 @@ class UpgradePlanner(PlanTools):
         again = [s for s in statements if not ran(s) and targets_of(s) & left_out.keys()]
         if not gone and not changed and not again and not fully:
             return Upgrade(())
-        walk = Walk(
-            self, parsed.script.place, matches, left, run.ran_before(from_start=True), left_out, shadow
-        )
-        return walk.result()
+        in_place: frozenset[str] = frozenset()
+        while True:
+            ran = run.ran_before(from_start=True)
+            chains = Chains(in_place)
+            walk = Walk(self, parsed.script.place, matches, dict(left), ran, left_out, shadow, chains)
+            made = walk.result()
+            if chains.unfit <= in_place:
+                return made
+            in_place |= chains.unfit  # what reads these streams cannot be built with them

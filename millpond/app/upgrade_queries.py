@@ -9,7 +9,7 @@ from millpond.plan.plans import RowsPlan
 from millpond.plan.statement_plan import own_target, plan_statement
 from millpond.sql import statements as st
 from millpond.sql.blocks import grouped
-from millpond.sql.checked import Checked, CheckedInsert, CheckedTableAs
+from millpond.sql.checked import Checked, CheckedInsert, CheckedStreamAs, CheckedTableAs
 from millpond.sql.meaning import same_schema
 from millpond.sql.parse import parse
 from millpond.sql.reads import names_used, targets_of
@@ -38,13 +38,13 @@ def stays_meanwhile(
     *,
     live: bool,
 ) -> bool:
-    """Returns whether the old statement of a table can go on while the new one is built: what it reads is not among
-    what is ``touched``, nothing needs other columns of it, and both do not write errors into one table. ``live`` says
-    that a view over tables can, too.
+    """Returns whether the old statement of a table or stream can go on while the new one is built: what it reads is not
+    among what is ``touched``, nothing needs other columns of it, and both do not write errors into one table. ``live``
+    says that a view over tables can, too. What a query fills from a stream is built with it, with its new columns.
     """
     old = grouped(parse(entry.text).require())[0]
     if (
-        not isinstance(after, CheckedTableAs)
+        not isinstance(after, CheckedTableAs | CheckedStreamAs)
         or not (after.running or (live and after.relation.live))
         or names_used(old) & touched
     ):
@@ -52,7 +52,10 @@ def stays_meanwhile(
     if getattr(old, "errors_into", None) or getattr(after.statement, "errors_into", None):
         return False
     name = entry.name.lower()
-    read = any(name in names_used(other) for other in others)
+    stream = isinstance(after, CheckedStreamAs)
+    read = any(
+        name in names_used(other) for other in others if isinstance(other, st.CreateView) or not stream
+    )
     writes = any(name in targets_of(other) for other in others)
     return not writes and (same_schema(entry.schema, after.relation.schema) or not read)
 
