@@ -14,6 +14,7 @@ import pytest
 
 from millpond import App
 from millpond.app.app import runtime_of
+from millpond.app.shadow import Shadows
 from millpond.app.swap import Swaps
 from millpond.errors import (
     Conflict,
@@ -357,7 +358,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> Ite
     """Does something in another thread while the first table is being built."""
     has_reached, threads = Shadows._has_reached, list[threading.Thread]()
 
-    def reached(self: Swaps, *args: Any) -> bool:
+    def reached(self: Shadows, *args: Any) -> bool:
         if not threads:
             threads.append(threading.Thread(target=act))
             threads[0].start()
