@@ -1,4 +1,4 @@
-"""SIGKILL while a derived stream is built beside the old one, with what reads it: all are the old ones, or the new ones.
+"""SIGKILL while a derived stream is built beside the old one, with what reads it: all are the old ones, or all the new.
 
 This file is also the program that is killed.
 """
@@ -70,7 +70,7 @@ def test_many_kills(seed: int, tmp_path: Path) -> None:
     with opened(FILE, tmp_path) as app:
         send(app, 0)
     for number in range(20):
-        before, after = (FILE, NEW) if number % 2 == 0 else (NEW, FILE)
+        after = NEW if number % 2 == 0 else FILE
         for _ in range(chance.randint(1, 3)):
             kills += killed(
                 tmp_path, "there" if after == NEW else "back", chance.choice(points), chance.randint(1, 40)

@@ -141,7 +141,11 @@ def test_an_upgrade_builds_a_stream_beside_the_old_one(tmp_path: Path) -> None:
         assert {n for n, (action, _) in found.items() if action == "rebuilt"} == {*CHAIN}
         assert found["sums"][0] == found["apart"][0] == "kept"
     point = at("replace: caught up", lambda: seen.append(content(app)), visit=len(CHAIN))
-    with failing("replace: stopped"), opened(NEW, tmp_path / "state", upgrade=True) as app, pytest.raises(Error):
+    with (
+        failing("replace: stopped"),
+        opened(NEW, tmp_path / "state", upgrade=True) as app,
+        pytest.raises(Error),
+    ):
         app.drain()  # waits for it
     with point, opened(NEW, tmp_path / "state") as app:  # it begins again
         app.drain()
