@@ -11,7 +11,7 @@ import pytest
 
 from millpond import App
 from millpond.app.app import runtime_of
-from millpond.errors import Error, InUse, NotSupported, StateForeign, UpgradeNeeded
+from millpond.errors import Conflict, Error, InUse, NotSupported, StateForeign, UpgradeNeeded
 from tests.test_upgrade import opened, rows_of
 
 FILE = """
@@ -149,6 +149,34 @@ def test_what_is_refused(tmp_path: Path) -> None:
         assert not [e.name for e in runtime_of(app).journal.entries() if e.name.startswith("t$")]
     with pytest.raises(NotSupported, match="not for its file"):
         opened(NEW + "ALTER TABLE copy SWAP WITH copy$next;", tmp_path)
+
+
+def test_one_that_is_paused_or_read(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with opened(FILE, state) as app:
+        work(app, 0)
+        (tmp_path / "d.sql").write_text(FILE.replace("SELECT id FROM s", "SELECT id + 1 AS id FROM s"))
+        shown = app.sql(f"EXPLAIN SHADOW UPGRADE '{tmp_path / 'd.sql'}'").rows()
+        assert {r["action"] for r in shown if "cannot be built beside" in r["reason"]} == {"refused"}
+    with opened(NEW, state, shadow=True) as app:
+        work(app, 1)
+        app.sql("PAUSE QUERY `table:t$next`")
+        app.sql("CREATE VIEW mine AS SELECT * FROM t$difference")
+    with opened(NEW, state) as app:
+        app.drain(timeout=60)  # does not wait for it
+        with pytest.raises(InUse, match='used by view "mine"'):
+            app.sql("ALTER TABLE t SWAP WITH t$next")
+    with pytest.raises(StateForeign, match="difference") as refused:
+        opened(FILE, state)
+    assert "it is in no file: start with the file as it was, and DROP VIEW mine" in str(refused.value)
+    with opened(NEW, state) as app:
+        app.sql("DROP VIEW mine")
+        with pytest.raises(Conflict, match="is paused: it does not catch up") as paused:
+            app.sql("ALTER TABLE t SWAP WITH t$next")
+        assert "RESUME QUERY `table:t$next` first" in str(paused.value)
+        app.sql("RESUME QUERY `table:t$next`")
+        app.sql("ALTER TABLE t SWAP WITH t$next")
+        assert rows_of(app, "t") == fresh(NEW, 2, tmp_path / "new")["t"]
 
 
 def test_a_column_more_and_less(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from millpond.app.difference import difference
 from millpond.app.handlers import NOTHING, Handlers, handle
 from millpond.app.replace import Replacements
 from millpond.app.script import Checks
-from millpond.app.shadow import Shadow
+from millpond.app.shadow import HELD, Shadow
 from millpond.app.stopping import durable
 from millpond.app.text_run import TextRun
 from millpond.app.unfinished import BUILDING
@@ -94,6 +94,14 @@ class Beside:
                 place=s.place,
             )
         self._refuse_users(shadow, s.place)
+        state = of.shadows.state_of(shadow)
+        if state in HELD:
+            action = "RESUME" if state == "paused" else "START"
+            raise Conflict(
+                f'the query "{shadow.query}", which fills "{shadow.relation.name}", is {state}: it does not catch up',
+                hint=f"{action} QUERY {print_name(shadow.query)} first",
+                place=s.place,
+            )
         after = of.alters.with_types(self.following(entry))
         if of.way_of(after).kind != "rebuilt":
             raise Conflict(

@@ -109,20 +109,20 @@ class Rebuilds:
         log.info("table %s is rebuilt", entry.name)
 
     def _keep(self, entry: SavedRelation) -> None:
-        """Builds what stays beside a table, or lets it go on, and waits until it has caught up."""
+        """Builds what stays beside a table, and waits until it has caught up or is paused."""
         with self.lock:
-            shadow = self.beside.kept(entry)
-            if shadow is None:
-                checked, before = self.beside.following(entry), self.replacements.catalog.find(entry.name)
-                assert before is not None
-                with Undo() as undo:
-                    if self.replacements.way_of(checked).kind != "rebuilt":
-                        self._rebuild(entry, undo)
-                        return
-                    shadow = self.beside.keep(checked, before, undo)
-                log.info('"%s" is built beside table %s', shadow.relation.name, entry.name)
+            if self.beside.kept(entry) is not None:
+                return  # it goes on as any table
+            checked, before = self.beside.following(entry), self.replacements.catalog.find(entry.name)
+            assert before is not None
+            with Undo() as undo:
+                if self.replacements.way_of(checked).kind != "rebuilt":
+                    self._rebuild(entry, undo)
+                    return
+                shadow = self.beside.keep(checked, before, undo)
+            log.info('"%s" is built beside table %s', shadow.relation.name, entry.name)
             try:
-                self.replacements.shadows.catch_up(shadow)
+                self.replacements.shadows.catch_up(shadow, held=True)
             except Conflict:
                 left = self.replacements.saved.relation(entry.id)
                 if left is not None and left.following is not None:

@@ -39,6 +39,8 @@ from millpond.views.materialized_view import Views
 if TYPE_CHECKING:
     pass
 
+HELD = ("paused", "stopped")
+"""The states of a statement that does nothing until somebody lets it go on."""
 _PAUSE = 0.02
 """Seconds between two looks whether it has caught up."""
 
@@ -128,9 +130,9 @@ class Shadows:
         if failed:
             raise failed[0]
 
-    def catch_up(self, shadow: Shadow) -> None:
-        """Waits until it has what its streams have had when this was called. Others may run statements
-        meanwhile. Raises the error of what builds it.
+    def catch_up(self, shadow: Shadow, *, held: bool = False) -> None:
+        """Waits until it has what its streams have had when this was called; with ``held``, not while it is paused or
+        stopped. Others may run statements meanwhile. Raises the error of what builds it.
         """
         waiting = threading.Condition(self.lock)
         ends: dict[str, Offset] = {}
@@ -138,7 +140,7 @@ class Shadows:
             while not self._has_reached(shadow, ends):
                 self.runner.starter.start_waiting()
                 self.runner.pull(shadow.query)
-                if self._has_reached(shadow, ends):
+                if self._has_reached(shadow, ends) or (held and self.state_of(shadow) in HELD):
                     break
                 allowance.check()
                 waiting.wait(_PAUSE)
@@ -163,6 +165,10 @@ class Shadows:
 
     def _batches_of_others(self, shadow: Shadow) -> int:
         return sum(p.batches for p in self.runner if p.plan.query != shadow.query)
+
+    def state_of(self, shadow: Shadow) -> str:
+        """Returns the state of the statement that builds it."""
+        return self.runner.state_of(shadow.query)
 
     def check_same(self, shadow: Shadow) -> None:
         """Raises an error if the old one is not what it was when this began."""

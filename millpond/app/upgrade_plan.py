@@ -365,6 +365,16 @@ class Walk:
         except Error:
             return None
 
+    def _mend(self, kind: str, name: str) -> str:
+        """Returns what to do with a statement that cannot go on with the new file."""
+        entry = self.of.saved.get(f"{kind}:{name}")
+        if entry is None or entry.of_file:
+            return "change that statement in the file too, or leave what it reads as it was"
+        drop = f"DROP {kind.upper()} {print_name(name)}"
+        return (
+            f"it is in no file: start with the file as it was, and {drop}; or leave what it reads as it was"
+        )
+
     def _check(self, s: st.Statement, goes_on: str | None = None) -> Checked | None:
         """Returns the statement as it is checked with the new file; None after adding its errors. ``goes_on`` names a
         statement that is the same, and that something else in the file breaks.
@@ -377,7 +387,7 @@ class Walk:
                     self.errors.append(error)
                 else:
                     kind, _, name = goes_on.partition(" ")
-                    hint = "change that statement in the file too, or leave what it reads as it was"
+                    hint = self._mend(kind, name.strip('"'))
                     self.decisions.append(
                         Decision("refused", kind, name.strip('"'), error.message, hint, place=s.place)
                     )

@@ -69,7 +69,8 @@ class Upgrades:
 
     def explain(self, checked: CheckedUpgrade, undo: Undo) -> Result:
         """Returns what an upgrade to another file would do."""
-        return Result(as_table(self.decisions(read_sql_file(Path(checked.statement.path)))))
+        s = checked.statement
+        return Result(as_table(self.decisions(read_sql_file(Path(s.path)), shadow=s.shadow)))
 
     def prepare(self, text: str, agree: Agree, *, shadow: bool = False) -> bool:
         """Changes the state directory, of which nothing runs yet, as a text says; returns whether it did, or a start
@@ -87,9 +88,9 @@ class Upgrades:
         faults.reach("upgrade: committed")
         return True
 
-    def decisions(self, text: str) -> Sequence[Decision]:
-        """Returns what an upgrade to a text would do."""
-        upgrade = self.planner.plan(text, self.text, fully=True)
+    def decisions(self, text: str, *, shadow: bool = False) -> Sequence[Decision]:
+        """Returns what an upgrade to a text would do. ``shadow`` is as in ``prepare``."""
+        upgrade = self.planner.plan(text, self.text, fully=True, shadow=shadow)
         return [_masked(d, self.secrets) for d in upgrade.decisions]
 
     def _commit(self, upgrade: Upgrade) -> None:

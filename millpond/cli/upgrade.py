@@ -49,8 +49,6 @@ def upgrade(
     verbose: Annotated[bool, typer.Option("--verbose", help="Show stack traces.")] = False,
 ) -> None:
     """Changes the state of an app as its changed SQL file says, without running it."""
-    if dry_run and shadow:
-        raise typer.BadParameter("it changes nothing: leave out --shadow", param_hint="--dry-run")
     with reporting(str(file), verbose=verbose) as report:
         from millpond.sql.text import Script
 
@@ -58,7 +56,7 @@ def upgrade(
         if not state.is_dir():
             raise UnknownName(f'there is no state directory "{state}"', hint="millpond run creates one")
         if dry_run:
-            _explain(file, state, report)
+            _explain(file, state, report, shadow=shadow)
             return
         from millpond.app.app import App
 
@@ -68,14 +66,14 @@ def upgrade(
         report.note("done")
 
 
-def _explain(file: Path, state: Path, report: Report) -> None:
+def _explain(file: Path, state: Path, report: Report, *, shadow: bool) -> None:
     """Prints what an upgrade would do, by the running app or from its state."""
     from millpond.app.upgrade_decisions import decisions_in
     from millpond.cli.sessions import open_session
 
     quoted = str(file.absolute()).replace("'", "''")
     with open_session(state) as session:
-        answer = session.ask(f"EXPLAIN UPGRADE '{quoted}'")
+        answer = session.ask(f"EXPLAIN {'SHADOW ' if shadow else ''}UPGRADE '{quoted}'")
         decisions = [d for table in answer.tables for d in decisions_in(table)]
     for decision in decisions:
         print(report.mask(decision.line()))

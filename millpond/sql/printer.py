@@ -317,7 +317,7 @@ def _(s: NamedQuery) -> str:
 
 @print_statement.register
 def _(s: ExplainUpgrade) -> str:
-    return f"EXPLAIN UPGRADE {_text(s.path)}"
+    return f"EXPLAIN {'SHADOW ' if s.shadow else ''}UPGRADE {_text(s.path)}"
 
 
 @print_statement.register

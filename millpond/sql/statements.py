@@ -345,7 +345,10 @@ class NamedQuery(Statement):
 
 @dataclass(frozen=True)
 class ExplainUpgrade(Statement):
+    """Represents EXPLAIN UPGRADE; with ``shadow`` that of a start that keeps what is rebuilt beside the old tables."""
+
     path: str
+    shadow: bool = False
 
 
 @dataclass(frozen=True)

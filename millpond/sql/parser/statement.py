@@ -260,6 +260,8 @@ class MillpondParser(WriteParser):
         return Describe(name, extended)
 
     def _parse_explain(self) -> Explain | ExplainUpgrade:
+        if self.match_words("SHADOW", "UPGRADE"):
+            return ExplainUpgrade(self._parse_path_of_file(), shadow=True)
         if self.match_words("UPGRADE"):
             return ExplainUpgrade(self._parse_path_of_file())
         analyze = self.match_words("ANALYZE")
