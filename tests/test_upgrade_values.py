@@ -9,6 +9,7 @@ import pytest
 from millpond import App
 from millpond.app.app import runtime_of
 from millpond.errors import UpgradeNeeded
+from millpond.sql import variable_values
 from tests.test_upgrade import opened, rows_of
 
 FILE = """
@@ -58,6 +59,31 @@ def test_what_has_another_value_is_made_again(tmp_path: Path, monkeypatch: pytes
         app.send("s", [{"id": i, "town": ("Kiel-secret", "Bonn-secret")[i % 2]} for i in range(5)])
         app.sql("INSERT INTO k VALUES (1)")
         assert content(app) == found != before
+
+
+def test_a_start_hashes_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def hashed(values: str, salt: str) -> str:
+        made.append(values)
+        return slow(values, salt)
+
+    slow = variable_values._hashed
+    monkeypatch.setattr(variable_values, "_hashed", hashed)
+    monkeypatch.setenv("TOWN", "Kiel")
+    text = "CREATE TABLE k (id INT, town STRING);" + "".join(
+        f"CREATE VIEW v{i} AS SELECT id + {i} AS id FROM k WHERE town = '${{TOWN}}';" for i in range(5)
+    )
+    counts = []
+    for town in ("Kiel", "Kiel", "Kiel", "Bonn", "Bonn", "Bonn"):
+        monkeypatch.setenv("TOWN", town)
+        monkeypatch.setattr(variable_values, "_hashes", {})  # as in a new process
+        made.clear()
+        opened(text, tmp_path).close()
+        counts.append(len(made))
+    assert counts[2] == counts[5] == 1 and counts[1] == counts[4] == 6
+    with opened(text, tmp_path) as app:
+        assert not [e for e in runtime_of(app).journal.entries() if "Bonn" in str(e.data)]
 
 
 def test_another_address_or_password_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from millpond.app.indexes import KIND as INDEX
 from millpond.app.indexes import Indexes
 from millpond.app.launch import Launcher
 from millpond.app.pending_changes import open_pending
-from millpond.app.saved import SavedStatements
+from millpond.app.saved import VALUES, SavedStatements
 from millpond.app.schema_drift import SchemaDrift
 from millpond.app.script import Checks
 from millpond.app.secrets import Secrets
@@ -111,6 +111,9 @@ class Restorer:
                 continue
             if raw.kind == MARKS:
                 self.views.marks.restore(raw)
+                continue
+            if raw.kind == VALUES:
+                self.saved.seal = raw.data["seal"]
                 continue
             if raw.kind in (IDENTITY, BUILDING):
                 continue

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from millpond.journal.catalog import Entry
 from millpond.journal.journal import Journal
 from millpond.journal.revision import Revision
+from millpond.sql.blocks import grouped
 from millpond.sql.identity import identity
+from millpond.sql.parse import parse
 from millpond.sql.statements import Statement
-from millpond.sql.variable_values import seal_of
+from millpond.sql.variable_values import has_values, have_values, seal_of
 from millpond.store.catalog import Saved, SavedQuery, SavedRelation
+
+VALUES = "values"
+"""The kind of the journal entry with the seal of all statements."""
 
 
 class SavedStatements:
@@ -19,6 +25,8 @@ class SavedStatements:
         """Statements of a state directory that the app's file has not named yet."""
         self.named: list[str] = []
         """The ids of those that it has named, in this run."""
+        self.seal: str | None = None
+        """What tells the values of the variables in all of them apart from others."""
         self.hidden: dict[str, Saved] = {}
         """Statements that an upgrade drops when the file has run: until then they are stored, and nothing sees them."""
 
@@ -47,6 +55,19 @@ class SavedStatements:
         if marked:
             journal.revise(Revision([e.entry() for e in marked]))
         self.named = []
+
+    def compare_values(self, journal: Journal | None) -> None:
+        """Finds out at once whether the variables of all statements have the values that they had. Else each is
+        compared when it is asked for; with a ``journal`` the next start knows them.
+        """
+        entries = [e for e in self.entries.values() if isinstance(e, SavedRelation) and e.seal is not None]
+        sealed = [(grouped(parse(e.text).require())[0], e.seal or "") for e in entries]
+        if len(sealed) < 2:
+            return
+        found = have_values(sealed, self.seal)
+        if found != self.seal and journal is not None and all(has_values(s, seal) for s, seal in sealed):
+            self.seal = found
+            journal.put_entry(Entry(VALUES, VALUES, "", {"seal": found}))
 
     def get(self, name: str) -> Saved | None:
         """Returns the entry of an id, whatever its case."""

@@ -77,6 +77,7 @@ class Upgrades:
         before has and could not finish. Raises an error, and changes nothing, if that is not possible or not agreed to.
         With ``shadow`` what is rebuilt stays beside the old tables.
         """
+        self.planner.saved.compare_values(self.store.journal)
         upgrade = self.planner.plan(text, self.text, fully=False, shadow=shadow)
         raise_refused(upgrade.decisions)
         if any(d.asks or d.action not in ("kept", "new") for d in upgrade.decisions):
@@ -90,6 +91,7 @@ class Upgrades:
 
     def decisions(self, text: str, *, shadow: bool = False) -> Sequence[Decision]:
         """Returns what an upgrade to a text would do. ``shadow`` is as in ``prepare``."""
+        self.planner.saved.compare_values(None)
         upgrade = self.planner.plan(text, self.text, fully=True, shadow=shadow)
         return [_masked(d, self.secrets) for d in upgrade.decisions]
 

@@ -2,14 +2,15 @@
 
 The text of a statement is stored as it was written, so a new value would go unnoticed. A seal is stored with it: a slow
 hash, with a salt, of all values in a query with variables. Options and addresses do not count: a new
-password or host does not change what a query means.
+password or host does not change what a query means. A seal of all statements together tells at once that nothing has
+another value.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
 from typing import Any
@@ -33,13 +34,41 @@ def has_values(statement: Statement, seal: str | None) -> bool:
     return seal is None or _seal(statement, seal.partition(":")[0]) in (seal, None)
 
 
+def have_values(sealed: Sequence[tuple[Statement, str]], seal: str | None) -> str:
+    """Compares all statements with their seals at once: if ``seal`` is that of all of them, each has its values, and is
+    not compared by itself any more. Returns the seal of all.
+    """
+    digests = [(_digest(statement), known) for statement, known in sealed]
+    salt = (seal or os.urandom(8).hex()).partition(":")[0]
+    found = f"{salt}:{_hashed(repr(digests), salt)}"
+    if found == seal:
+        _hashes.update({(d, s.partition(":")[0]): s.partition(":")[2] for d, s in digests if d is not None})
+    return found
+
+
+_hashes: dict[tuple[str, str], str] = {}
+"""The slow hashes that are known in this process, by what is hashed and the salt."""
+
+
 def _seal(statement: Statement, salt: str) -> str | None:
+    digest = _digest(statement)
+    if digest is None:
+        return None
+    if (digest, salt) not in _hashes:
+        _hashes[digest, salt] = _hashed("\0".join(_values(statement.query)), salt)  # type: ignore[attr-defined]
+    return f"{salt}:{_hashes[digest, salt]}"
+
+
+def _digest(statement: Statement) -> str | None:
+    """Returns a digest of the values, for this process only; None if there are no variables."""
     query = getattr(statement, "query", None)
     if query is None or "${" not in statement.text:
         return None
-    values = "\0".join(_values(query))
-    found = hashlib.scrypt(values.encode(), salt=salt.encode(), n=_COST, r=8, p=1, dklen=16)
-    return f"{salt}:{found.hex()}"
+    return hashlib.sha256("\0".join(_values(query)).encode()).hexdigest()
+
+
+def _hashed(values: str, salt: str) -> str:
+    return hashlib.scrypt(values.encode(), salt=salt.encode(), n=_COST, r=8, p=1, dklen=16).hex()
 
 
 def _values(value: Any) -> Iterator[str]:
