@@ -4,6 +4,7 @@ are swapped in one commit.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from millpond import App
 from millpond.app.app import runtime_of
+from millpond.clock import ManualClock
 from millpond.errors import Conflict, Error, InUse, StateForeign
 from millpond.testing.crash import crash
 from millpond.testing.faults import Injected, at, failing
@@ -238,3 +240,79 @@ def test_a_stream_that_is_being_replaced_is_dropped(tmp_path: Path) -> None:
         assert content(app) == fresh(FILE, 0)
         app.sql("DROP STREAM d CASCADE")
         assert not [r["name"] for r in app.sql("SHOW STREAMS").rows() if r["name"] != "s"]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("CREATE OR REPLACE TABLE copy AS SELECT id, -x2 AS x2 FROM d", "was changed|come to read"),
+        ("DROP TABLE copy; CREATE TABLE copy AS SELECT id, -x2 AS x2 FROM d", "was changed|come to read"),
+        ("CREATE OR REPLACE VIEW v AS SELECT id, x2 + 1000 AS x2 FROM d", "was changed"),
+        ("CREATE TABLE more AS SELECT id FROM d", "come to read"),
+    ],
+)
+def test_what_changes_meanwhile_is_kept(change: str, why: str) -> None:
+    with App(FILE.replace("FROM v GROUP", "FROM d GROUP") + JOINED, _direct=True) as app:
+        send(app, 0)
+        if "VIEW v" in change:
+            change = (
+                change.replace("VIEW v", "VIEW w")
+                .replace("FROM d", "FROM apart")
+                .replace("x2 + 1000", "x + 1000")
+            )
+        with at("replace: caught up", lambda: app.sql(change)), pytest.raises(Conflict, match=why):
+            app.sql(ANEW)
+        app.drain()
+        old = fresh(FILE, 0)
+        assert rows_of(app, "t") == old["t"]
+        values = [r["x2"] for r in app.sql("SELECT x2 FROM copy").rows()]
+        assert values and all((x < 0) == ("-x2" in change) for x in values)
+        app.sql(ANEW)
+        app.drain()
+        assert rows_of(app, "t") == fresh(NEW, 0)["t"]
+
+
+JOINED = """
+CREATE VIEW w AS SELECT id, x AS x2 FROM apart;
+CREATE TABLE met AS SELECT d.id, w.x2 FROM d JOIN w ON d.id = w.id;
+"""
+
+
+def test_readers_that_began_late_are_refused(tmp_path: Path) -> None:
+    late = "CREATE TABLE late AS SELECT id FROM d WITH ('start' = 'latest');"
+    with opened(FILE + late, tmp_path / "state") as app:
+        send(app, 0)
+        (tmp_path / "new.sql").write_text(NEW + late)
+        found = explained(app, tmp_path / "new.sql")
+        assert "only rows that come from now on" in found["late"][1] and "in its place" in found["d"][1]
+        before = rows_of(app, "late")
+        with pytest.raises(InUse, match='table "late", which has begun at the end'):
+            app.sql(ANEW)
+        assert rows_of(app, "late") == before
+        check_whole(app, FILE, 0)
+
+
+def test_retention_waits_for_the_readers(tmp_path: Path) -> None:
+    clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    text = """CREATE STREAM s (id INT, x INT);
+CREATE STREAM d WITH ('retention' = '1h') AS SELECT id, x FROM s;
+CREATE TABLE copy AS SELECT id, x FROM d;
+CREATE TABLE halves AS SELECT id, 10 DIV (x - 3) AS y FROM d;
+"""
+
+    def later() -> None:
+        clock.advance(7200)
+        runtime_of(app).declarations.old_rows.remove()
+
+    with App(text, state=tmp_path, _clock=clock, _direct=True) as app:
+        send(app, 0)
+        before = rows_of(app, "copy")
+        with at("replace: caught up", later):
+            app.sql("CREATE OR REPLACE STREAM d WITH ('retention' = '1h') AS SELECT id, x + 0 AS x FROM s")
+        app.drain()
+        assert rows_of(app, "copy") == before
+        assert app.sql("SELECT query, stream FROM halves$errors").rows() == [
+            {"query": "table:halves", "stream": "d"}
+        ]
+        later()
+        assert runtime_of(app).journal.stream_first("d") == 10  # by now it is too old

@@ -45,6 +45,11 @@ class Link:
     def query(self) -> str:
         return f"{self.entry.kind}:{self.entry.name}"
 
+    @property
+    def known(self) -> tuple[object, ...]:
+        """Returns what must stay as it is while it is built."""
+        return self.entry.text, self.entry.following, self.entry.seal
+
 
 @dataclass(frozen=True)
 class _Built:
@@ -116,26 +121,55 @@ class Chains:
 
     def replace(self, roots: Sequence[Link], undo: Undo) -> list[str]:
         """Builds streams, and what reads them, and puts all in the place of the old ones; returns their names."""
-        links, overlay = self.links(roots), self.alters.catalog.copy()
+        links = self.links(roots)
+        began = [(link, self._before(link), link.known) for link in links]
         built: list[_Built] = []
-        for link, (_, way) in zip(links, self._ways(links), strict=True):
-            before, checked = self._before(link), self._checked(link, overlay)
+        for link in links:
+            self._check_same(roots, began)
+            before, overlay = self._before(link), self._overlay(built, self._ways(links))
+            checked = self._checked(link, overlay)
             shadow = self.shadows.begin(checked, before, undo)
             built.append(_Built(link, checked, shadow))
-            overlay.let(before.name, shadow.relation)
-            overlay.add(*(view.relation for view in way.views))
             self.shadows.catch_up(shadow)
+        self._check_same(roots, began)
+        ways = self._ways(links)
+        overlay = self._overlay(built, ways)
         for b in built:
             self.shadows.check_same(b.shadow)
             self._check_meaning(b, overlay)
-        if [link.query for link in self.links(roots)] != [link.query for link in links]:
-            raise Conflict(f'"{links[0].entry.name}" stays as it is: other statements have come to read it')
-        self.swaps.swap(self._exchanges(built))
+        self.swaps.swap(self._exchanges(built, ways))
         return [link.entry.name for link in links]
 
-    def _exchanges(self, built: Sequence[_Built]) -> list[Exchange]:
+    def _check_same(
+        self, roots: Sequence[Link], began: Sequence[tuple[Link, Relation, tuple[object, ...]]]
+    ) -> None:
+        """Raises an error if one of the old ones is not what it was when this began, or others have come to read them:
+        the lock is free while something catches up.
+        """
+        for link, before, known in began:
+            entry = self.alters.saved.relation(link.query)
+            if self._before(link) is not before or entry is not link.entry or link.known != known:
+                raise Conflict(
+                    f'{link.entry.kind} "{link.entry.name}" was changed while the new one was built: all stay as they are',
+                    hint="run the statement again",
+                )
+        if [link.query for link in self.links(roots)] != [link.query for link, *_ in began]:
+            raise Conflict(
+                f'"{began[0][0].entry.name}" stays as it is: other statements have come to read it',
+                hint="run the statement again",
+            )
+
+    def _overlay(self, built: Sequence[_Built], ways: Sequence[tuple[Filled, Way]]) -> Catalog:
+        """Returns the catalog as it is now, but with what is built in the place of the old ones."""
+        catalog = self.alters.catalog.copy()
+        for b, (_, way) in zip(built, ways, strict=False):
+            catalog.let(b.shadow.before.name, b.shadow.relation)
+            catalog.add(*(view.relation for view in way.views))
+        return catalog
+
+    def _exchanges(self, built: Sequence[_Built], ways: Sequence[tuple[Filled, Way]]) -> list[Exchange]:
         found = []
-        for b, (made, way) in zip(built, self._ways([b.link for b in built]), strict=True):
+        for b, (made, way) in zip(built, ways, strict=True):
             for index in self.alters.catalog.indexes(b.shadow.before.name):
                 self.alters.store.backend(b.shadow.relation.name).create_index(index.columns)
             found.append(Exchange(b.shadow, self._entry(b.link, made), way.users, way.views))
@@ -150,6 +184,12 @@ class Chains:
         for link in links:
             made, before = self._checked(link, catalog), self._before(link)
             old = self.alters.users.checked(link.entry, self.alters.catalog)
+            if found and made.query_options.get("start") == "latest":
+                raise InUse(
+                    f'stream "{links[0].entry.name}" is used by {link.entry.kind} "{link.entry.name}", which has begun at'
+                    " the end of its stream: that is no place in another one",
+                    hint="drop it first, and create it again after the change",
+                )
             way = self._way(made, old, before, queries)
             catalog.add(made.relation, *(view.relation for view in way.views))
             found.append((made, way))

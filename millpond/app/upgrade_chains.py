@@ -31,7 +31,12 @@ class Chains:
         """Notes that a statement with these names cannot be built with the streams that it reads."""
         self.unfit |= self.read_by(names)
 
-    def allows(self, kind: str, name: str) -> bool:
+    def allows(self, kind: str, name: str, names: Iterable[str], *, late: bool) -> bool:
+        """Returns whether something can be built beside the old one. ``late`` says that it begins at the end of its
+        stream, which is no place in another one.
+        """
+        if late and self.read_by(names):
+            return False
         return kind != "stream" or name.lower() not in self.in_place
 
     def note(

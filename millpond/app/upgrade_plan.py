@@ -26,7 +26,7 @@ from millpond.app.upgrade_decisions import (
     revalued,
 )
 from millpond.app.upgrade_edits import Edit, Upgrade, edit_of
-from millpond.app.upgrade_facts import Facts, is_empty
+from millpond.app.upgrade_facts import Facts, begins_late, is_empty
 from millpond.app.upgrade_match import CREATES, Match, changed_names, has_others
 from millpond.app.upgrade_new import new_once, refused_name
 from millpond.app.upgrade_queries import goes_on, shown, stays_meanwhile, targets_of_saved
@@ -289,7 +289,9 @@ class Walk:
         others += [grouped(parse(e.text).require())[0] for e in self.left.values()]
         touched = self._touched - self.chains.names
         beside = stays_meanwhile(entry, checked, others, touched, live=self.shadow)
-        beside = beside and self.chains.allows(entry.kind, entry.name)
+        beside = beside and self.chains.allows(
+            entry.kind, entry.name, names_used(s), late=begins_late(checked)
+        )
         if self.shadow and (other_values or entry.kind == "stream"):
             beside = False  # the old statement has the new values, too
         self.chains.note(entry.kind, entry.name, names_used(s), difference, beside=beside)

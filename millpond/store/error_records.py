@@ -47,7 +47,7 @@ def _records(
     count = len(texts)
     values: dict[str, Any] = {
         "query": [without_shadow(query)] * count,
-        "stream": [stream] * count,
+        "stream": [without_shadow(stream)] * count,
         "seq": seqs,
         "time": [at] * count,
         "reason": reasons,

@@ -11,6 +11,7 @@ from functools import partial
 from millpond.clock import Clock
 from millpond.errors import Closed, Error
 from millpond.sql.catalog import Relation
+from millpond.sql.reserved_names import is_shadow
 from millpond.store.expired_rows import PIECE, remove_expired
 from millpond.store.store import Store
 
@@ -107,4 +108,7 @@ class OldRows:
 
 
 def _forgets(relation: Relation) -> bool:
+    """Returns whether rows of it are removed some day. Those of a stream that is being built are still to be read."""
+    if relation.kind == "stream" and is_shadow(relation.name):
+        return False
     return relation.retention is not None or relation.ttl is not None
