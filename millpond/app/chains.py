@@ -150,7 +150,8 @@ class Chains:
             entry = self.alters.saved.relation(link.query)
             if self._before(link) is not before or entry is not link.entry or link.known != known:
                 raise Conflict(
-                    f'{link.entry.kind} "{link.entry.name}" was changed while the new one was built: all stay as they are',
+                    f'{link.entry.kind} "{link.entry.name}" was changed while the new one was built: nothing is'
+                    " replaced",
                     hint="run the statement again",
                 )
         if [link.query for link in self.links(roots)] != [link.query for link, *_ in began]:
@@ -186,8 +187,8 @@ class Chains:
             old = self.alters.users.checked(link.entry, self.alters.catalog)
             if found and made.query_options.get("start") == "latest":
                 raise InUse(
-                    f'stream "{links[0].entry.name}" is used by {link.entry.kind} "{link.entry.name}", which has begun at'
-                    " the end of its stream: that is no place in another one",
+                    f'stream "{links[0].entry.name}" is used by {link.entry.kind} "{link.entry.name}", which has begun'
+                    " at the end of its stream: that is no place in another one",
                     hint="drop it first, and create it again after the change",
                 )
             way = self._way(made, old, before, queries)

@@ -1,12 +1,14 @@
-"""Decides about new statements of a changed file that meet something of the old one."""
+"""Decides about statements of a changed file that meet something of the old one."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
+from millpond.app.saved import SavedStatements
 from millpond.app.upgrade_decisions import Decision
 from millpond.sql import statements as st
 from millpond.sql.checked import Checked, CheckedRunnable
+from millpond.sql.printer import print_name
 from millpond.sql.statement_text import title
 from millpond.store.catalog import Saved, SavedQuery, SavedRelation
 
@@ -37,3 +39,12 @@ def refused_name(checked: Checked, left: Collection[Saved]) -> Decision | None:
     why = "another query of the old file has its name, and is dropped when this one has begun"
     hint = "give it another 'query.name'"
     return Decision("refused", "query", name, why, hint, place=checked.statement.place)
+
+
+def what_to_do(kind: str, name: str, saved: SavedStatements) -> str:
+    """Returns what to do with a statement that is the same, and cannot go on with the new file."""
+    entry = saved.get(f"{kind}:{name}")
+    if entry is None or entry.of_file:
+        return "change that statement in the file too, or leave what it reads as it was"
+    drop = f"DROP {kind.upper()} {print_name(name)}"
+    return f"it is in no file: start with the file as it was, and {drop}; or leave what it reads as it was"

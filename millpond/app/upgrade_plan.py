@@ -28,7 +28,7 @@ from millpond.app.upgrade_decisions import (
 from millpond.app.upgrade_edits import Edit, Upgrade, edit_of
 from millpond.app.upgrade_facts import Facts, begins_late, is_empty
 from millpond.app.upgrade_match import CREATES, Match, changed_names, has_others
-from millpond.app.upgrade_new import new_once, refused_name
+from millpond.app.upgrade_new import new_once, refused_name, what_to_do
 from millpond.app.upgrade_queries import goes_on, shown, stays_meanwhile, targets_of_saved
 from millpond.app.upgrade_regroup import regrouped
 from millpond.errors import CheckFailed, Error
@@ -367,16 +367,6 @@ class Walk:
         except Error:
             return None
 
-    def _mend(self, kind: str, name: str) -> str:
-        """Returns what to do with a statement that cannot go on with the new file."""
-        entry = self.of.saved.get(f"{kind}:{name}")
-        if entry is None or entry.of_file:
-            return "change that statement in the file too, or leave what it reads as it was"
-        drop = f"DROP {kind.upper()} {print_name(name)}"
-        return (
-            f"it is in no file: start with the file as it was, and {drop}; or leave what it reads as it was"
-        )
-
     def _check(self, s: st.Statement, goes_on: str | None = None) -> Checked | None:
         """Returns the statement as it is checked with the new file; None after adding its errors. ``goes_on`` names a
         statement that is the same, and that something else in the file breaks.
@@ -389,7 +379,7 @@ class Walk:
                     self.errors.append(error)
                 else:
                     kind, _, name = goes_on.partition(" ")
-                    hint = self._mend(kind, name.strip('"'))
+                    hint = what_to_do(kind, name.strip('"'), self.of.saved)
                     self.decisions.append(
                         Decision("refused", kind, name.strip('"'), error.message, hint, place=s.place)
                     )
