@@ -254,9 +254,11 @@ def test_a_stream_that_is_being_replaced_is_dropped(tmp_path: Path) -> None:
 def test_what_changes_meanwhile_is_kept(change: str, visit: int, why: str) -> None:
     with App(FILE + JOINED, _direct=True) as app:
         send(app, 0)
-        with at("replace: caught up", lambda: app.sql(change), visit=visit):
-            with pytest.raises(Conflict, match=why):
-                app.sql(ANEW)
+        with (
+            at("replace: caught up", lambda: app.sql(change), visit=visit),
+            pytest.raises(Conflict, match=why),
+        ):
+            app.sql(ANEW)
         app.drain()
         old = fresh(FILE, 0)
         assert rows_of(app, "t") == old["t"]
