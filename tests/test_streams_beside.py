@@ -313,3 +313,29 @@ CREATE TABLE halves AS SELECT id, 10 DIV (x - 3) AS y FROM d;
         ]
         later()
         assert runtime_of(app).journal.stream_first("d") == 10  # by now it is too old
+
+
+@pytest.mark.parametrize(
+    ("change", "visit", "why"),
+    [
+        ("DROP STREAM d$next", 1, "was dropped"),
+        ("DROP STREAM d$next CASCADE", 3, "was dropped"),
+        ("DROP TABLE of_e$next", len(CHAIN), "was dropped"),
+        ("CREATE TABLE spy AS SELECT * FROM d$next", 1, "is used by"),
+        ("CREATE VIEW spy AS SELECT * FROM t$next", len(CHAIN), "is used by"),
+    ],
+)
+def test_what_is_built_is_dropped_or_used(change: str, visit: int, why: str, tmp_path: Path) -> None:
+    with opened(FILE, tmp_path) as app:
+        send(app, 0)
+        with (
+            at("replace: caught up", lambda: app.sql(change), visit=visit),
+            pytest.raises((Conflict, InUse), match=why),
+        ):
+            app.sql(ANEW)
+        send(app, 10)
+        check_whole(app, FILE, 0, 10)
+        crash(app)
+    with opened(FILE, tmp_path) as app:
+        send(app, 20)
+        check_whole(app, FILE, 0, 10, 20)

@@ -131,6 +131,7 @@ class Chains:
             shadow = self.shadows.begin(checked, before, undo)
             built.append(_Built(link, checked, shadow))
             self.shadows.catch_up(shadow)
+            self._check_built(built)
         self._check_same(roots, began)
         ways = self._ways(links)
         overlay = self._overlay(built, ways)
@@ -159,6 +160,19 @@ class Chains:
                 f'"{began[0][0].entry.name}" stays as it is: other statements have come to read it',
                 hint="run the statement again",
             )
+
+    def _check_built(self, built: Sequence[_Built]) -> None:
+        """Raises an error if something that is built is gone, or somebody uses it: it loses its name by the swap."""
+        own = {b.shadow.query for b in built}
+        for b in built:
+            self.shadows.check_there(b.shadow)
+            users = [u for u in self.alters.users.of(b.shadow.relation) if u.name not in own]
+            if users:
+                raise InUse(
+                    f'"{b.shadow.relation.name}", which is built for {b.shadow.old}, is used by'
+                    f" {', '.join(u.shown for u in users)}, which would not find it any more",
+                    hint="drop that first, and run the statement again",
+                )
 
     def _overlay(self, built: Sequence[_Built], ways: Sequence[tuple[Filled, Way]]) -> Catalog:
         """Returns the catalog as it is now, but with what is built in the place of the old ones."""

@@ -149,8 +149,7 @@ class Shadows:
 
     def _has_reached(self, shadow: Shadow, ends: dict[str, Offset]) -> bool:
         self.lifetime.check_open()
-        if self.catalog.find(shadow.relation.name) is None:
-            raise Conflict(f"{shadow.old} stays as it is: what was built beside it was dropped")
+        self.check_there(shadow)
         if (failed := self.runner.starter.failed_starts.get(shadow.query)) is not None:
             raise failed.error
         done = not any(w.plan.query == shadow.query for w in self.runner.starter)
@@ -170,8 +169,14 @@ class Shadows:
         """Returns the state of the statement that builds it."""
         return self.runner.state_of(shadow.query)
 
+    def check_there(self, shadow: Shadow) -> None:
+        """Raises an error if the new one is not there any more."""
+        if self.catalog.find(shadow.relation.name) is None:
+            raise Conflict(f"{shadow.old} stays as it is: what was built beside it was dropped")
+
     def check_same(self, shadow: Shadow) -> None:
-        """Raises an error if the old one is not what it was when this began."""
+        """Raises an error if the old one is not what it was when this began, or the new one is gone."""
+        self.check_there(shadow)
         if self.catalog.find(shadow.before.name) is not shadow.before:
             raise Conflict(
                 f"{shadow.old} was changed while the new one was built: it stays as it is",
