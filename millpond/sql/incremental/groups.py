@@ -12,6 +12,7 @@ from millpond.sql.aggregate.final import replaced
 from millpond.sql.aggregate.find import Call, aggregates, call_of, row_of
 from millpond.sql.aggregate.nodes import column, named, source
 from millpond.sql.conjuncts import all_of, outer_columns
+from millpond.sql.incremental.found_by import finds
 from millpond.sql.incremental.frames import Frame, NotKept, make_outputs
 from millpond.sql.incremental.nodes import (
     IN,
@@ -23,7 +24,6 @@ from millpond.sql.incremental.nodes import (
     Outputs,
     Regrouped,
     column_at,
-    finds,
     is_key,
     is_plain,
 )

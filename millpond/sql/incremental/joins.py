@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from millpond.sql.aggregate.nodes import cast, column
 from millpond.sql.conjuncts import all_of, compared_alike, conjuncts
+from millpond.sql.incremental.found_by import finds
 from millpond.sql.incremental.frames import Frame, NotKept, Place, make_outputs
 from millpond.sql.incremental.nodes import (
     IN,
@@ -22,7 +23,6 @@ from millpond.sql.incremental.nodes import (
     StepNode,
     UnionNode,
     column_at,
-    finds,
     is_key,
 )
 from millpond.types import Column

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from millpond.sql.incremental.found_by import found_by
 from millpond.sql.incremental.nodes import (
     GroupNode,
     JoinNode,
@@ -12,7 +13,6 @@ from millpond.sql.incremental.nodes import (
     StepNode,
     UnionNode,
     WindowNode,
-    found_by,
     walk,
 )
 

@@ -17,6 +17,7 @@ from millpond.sql.aggregate.nodes import column, named
 from millpond.sql.conjuncts import all_of, conjuncts, outer_columns
 from millpond.sql.grouping import contains_window, is_aggregated
 from millpond.sql.incremental.evaluated import queries
+from millpond.sql.incremental.found_by import finds
 from millpond.sql.incremental.frames import Frame, NotKept, Place, place_of
 from millpond.sql.incremental.groups import build_distinct, build_group, build_index, counted
 from millpond.sql.incremental.joins import (
@@ -36,7 +37,6 @@ from millpond.sql.incremental.nodes import (
     ScanNode,
     SetNode,
     UnionNode,
-    finds,
     is_key,
     is_plain,
     walk,
