@@ -66,15 +66,15 @@ def test_an_upgrade_is_killed(point: str, visit: int, tmp_path: Path) -> None:
 def test_many_kills(seed: int, tmp_path: Path) -> None:
     """Streams are replaced there and back, and killed at points of the journal and of the swap."""
     chance, sent, kills = random.Random(seed), [0], 0
-    points = (*(p for p, _ in POINTS), "journal: written", "journal: committed", "commit: journalled")
+    points = [(p, v) for p, last in POINTS for v in range(1, last + 1)]
+    points += [(p, v) for p in ("journal: written", "journal: committed") for v in range(1, 13)]
     with opened(FILE, tmp_path) as app:
         send(app, 0)
     for number in range(20):
         after = NEW if number % 2 == 0 else FILE
         for _ in range(chance.randint(1, 3)):
-            kills += killed(
-                tmp_path, "there" if after == NEW else "back", chance.choice(points), chance.randint(1, 40)
-            )
+            point, visit = chance.choice(points)
+            kills += killed(tmp_path, "there" if after == NEW else "back", point, visit)
         with opened(after, tmp_path, upgrade=True) as app:
             app.drain()
             check_whole(app, after, *sent)
