@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from millpond import App
 from millpond.connectors.delta.row_cache import RowCache
 from millpond.connectors.delta.table import DeltaTable as LakeTable
+from millpond.tables.bounded_rows import BoundedRows
 from millpond.types import Column, Schema
 
 
@@ -66,6 +68,43 @@ def test_what_others_change_is_read_again(tmp_path: Path) -> None:
         app.sql("INSERT INTO t VALUES (3, 'c')")
         flush(app)
         assert app.table("t").get_record(1) == {"id": 1, "name": "other"}
+
+
+def test_a_compaction_of_nothing_keeps_no_rows_that_others_changed(tmp_path: Path) -> None:
+    at = tmp_path / "lake"
+    with App(create(at), state=tmp_path / "state") as app:
+        app.sql("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+        flush(app)
+        assert app.table("t").get_record(1) == {"id": 1, "name": "a"}
+        DeltaTable(str(at)).update({"name": "'other'"}, predicate="id = 1")
+        (done,) = app.sql("OPTIMIZE t").rows()
+        assert done["files_removed"] == 0
+        assert app.table("t").get_record(1) == {"id": 1, "name": "other"}
+        app.sql("UPDATE t SET name = name || '!' WHERE id = 1")
+        flush(app)
+    assert sorted(DeltaTable(str(at)).to_pyarrow_table()["name"].to_pylist()) == ["b", "other!"]
+
+
+def test_a_reader_beside_the_move_to_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has the new version gets no row of the old one, while the cache is emptied."""
+    schema = Schema((Column("id", pa.int32()), Column("name", pa.string())), ("id",))
+    cache, keys = RowCache(schema, 1 << 20, "old"), pa.table({"id": pa.array([1], pa.int32())})
+    row = pa.table({"id": pa.array([1], pa.int32()), "name": ["a"]})
+    cache.add("old", ["id"], row)
+    assert cache.get("old", ["id"], keys)[0] == row
+    found: list[Any] = []
+    reader = threading.Thread(target=lambda: found.append(cache.get("new", ["id"], keys)[0]))
+    emptied = BoundedRows.emptied
+
+    def slowly(rows: BoundedRows, schema: Schema) -> BoundedRows:
+        reader.start()
+        reader.join(0.2)
+        return emptied(rows, schema)
+
+    monkeypatch.setattr(BoundedRows, "emptied", slowly)
+    cache.moved("new", None)
+    reader.join()
+    assert found == [None] or found[0].num_rows == 0
 
 
 def test_no_size_is_no_cache(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from deltalake.exceptions import CommitFailedError
 from millpond import App
 from millpond.connectors.delta import care
 from millpond.connectors.delta.table import DeltaTable as LakeTable
-from millpond.errors import ConnectionLost, SourceChanged
+from millpond.errors import ConnectionLost, SourceChanged, SourceError
 from millpond.testing.crash import crash
 
 LATE = "'flush.interval' = '1h'"
@@ -176,3 +176,14 @@ def test_other_writers_come_first(tmp_path: Path) -> None:
     assert there(Path(at)) == ([0, 1], 2)
     assert care.optimize(Contested(at, 4), at)["files_added"].to_pylist() == [1]  # type: ignore[arg-type]
     assert there(Path(at)) == ([0, 1], 1)
+
+
+def test_a_panic_of_the_library_leaves_the_thread_alive(tmp_path: Path) -> None:
+    """Rust's panic is no Exception: the thread that flushes must survive it."""
+    at = tmp_path / "lake"
+    with App(log(at, f"{LATE}, 'vacuum.retention' = '300000000000000h'"), state=tmp_path / "state") as app:
+        fill(app, 1)
+        with pytest.raises(SourceError, match="delta-rs has failed"):
+            lake_table(app).vacuum(None)
+        fill(app, 2)
+        assert there(at)[0] == [0, 0, 1]

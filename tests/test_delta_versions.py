@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from millpond import App
-from millpond.errors import Error, InvalidOption, NotSupported
+from millpond.errors import Error, InvalidOption, NotSupported, SqlError
 
 LATE = "'flush.interval' = '1h'"
 
@@ -206,3 +206,33 @@ def test_the_history_of_a_table(lake: tuple[App, Path]) -> None:
         assert asked(app, "DESCRIBE HISTORY TABLE t") == asked(app, "DESC HISTORY t")
         app.sql("CREATE TABLE history (id INT)")
         assert [r["column"] for r in app.sql("DESCRIBE history").rows()] == ["id"]
+
+
+@pytest.mark.parametrize("with_file", [True, False])
+def test_a_table_has_versions_after_a_restart(tmp_path: Path, with_file: bool) -> None:
+    text = f"""CREATE TABLE t (id INT PRIMARY KEY)
+               WITH ('extension' = 'delta', 'path' = '{tmp_path / "lake"}', 'flush.interval' = '1h')"""
+    with App(text, state=tmp_path / "state") as app:
+        app.sql("INSERT INTO t VALUES (1), (2)")
+        app._runtime.compactor.flusher.flush("t")
+        app.sql("DELETE FROM t WHERE id = 1")
+        app.sql("CREATE VIEW v AS SELECT * FROM t VERSION AS OF 1")
+        before = sorted(r["id"] for r in app.sql("SELECT * FROM v").rows())
+        assert before == [1, 2]
+    with App(*([text] if with_file else []), state=tmp_path / "state") as app:
+        for name in ("v", "t VERSION AS OF 1"):
+            assert sorted(r["id"] for r in app.sql(f"SELECT * FROM {name}").rows()) == before
+        assert len(app.sql("DESCRIBE HISTORY t").rows()) >= 2
+        assert app.sql("OPTIMIZE t").rows() and app.sql("VACUUM t").rows()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["SELECT * FROM t VERSION AS OF 99999999999999999999", "VACUUM t RETAIN 99999999999999999999 HOURS"],
+)
+def test_numbers_that_are_too_large(tmp_path: Path, text: str) -> None:
+    with (
+        App(f"CREATE TABLE t (id INT) WITH ('extension' = 'delta', 'path' = '{tmp_path / 'lake'}')") as app,
+        pytest.raises(SqlError, match="number"),
+    ):
+        app.sql(text)

@@ -106,7 +106,12 @@ class Declarations:
         """
         if relation.kind == "table":
             self.store.options[relation.name.lower()] = options
-            relation = dataclasses.replace(relation, place=self.connectors.place(options))
+            relation = dataclasses.replace(
+                relation,
+                place=self.connectors.place(options),
+                evicts=self.connectors.evicts(options),
+                versioned=self.connectors.keeps_versions(options),
+            )
             extension = str(options.get("extension") or "memory")
             self.store.create(relation, extension, options, adapt)
             if not self.store.keeps(relation.name) and not self.read_only:

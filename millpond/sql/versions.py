@@ -22,7 +22,7 @@ def version_of(node: exp.Table) -> AsOf | None:
     if isinstance(value, exp.Cast):  # TIMESTAMP '2026-01-31 12:00:00'
         value = value.this
     if clause.name.upper() == "VERSION":
-        if isinstance(value, exp.Literal) and value.name.isdecimal():
+        if isinstance(value, exp.Literal) and value.name.isdecimal() and int(value.name) < 2**63:
             return int(value.name)
         raise SqlError("VERSION AS OF takes the number of a version", hint="VERSION AS OF 3")
     hint = "TIMESTAMP AS OF '2026-01-31T12:00:00Z'"

@@ -225,7 +225,9 @@ class BaseTable:
     def optimize(self) -> pa.Table:
         """Writes small files together; the rows stay as they are."""
         done = optimize(self._table, self._place)
-        self._moved(self._read(self._table, self._writes), self._schema.arrow().empty_table())
+        # Without files to compact there is no commit of its own: a new version is then that of somebody else.
+        unchanged = self._schema.arrow().empty_table() if done["files_removed"][0].as_py() else None
+        self._moved(self._read(self._table, self._writes), unchanged)
         return done
 
     def vacuum(self, hours: int | None) -> pa.Table:

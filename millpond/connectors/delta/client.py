@@ -128,6 +128,10 @@ def explained(place: str) -> Iterator[None]:
         if isinstance(error, OSError) or "object store" in said.lower():
             raise ConnectionLost(f"{what} cannot be reached: {_said(error)}") from None
         raise SourceError(f"{what}: {_said(error)}") from None
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of Rust, and no Exception
+            raise
+        raise SourceError(f"{what}: delta-rs has failed: {_said(error)}") from None
 
 
 def _said(error: BaseException) -> str:

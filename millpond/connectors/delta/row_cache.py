@@ -6,6 +6,7 @@ which readers may still have, are read from their files.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,10 +34,12 @@ class RowCache:
         self._rows = BoundedRows(MemoryTable(whole), max_size=None, max_memory=size)
         self._used = bool(size and key and plain)
         self._version = version
+        self._lock = threading.RLock()
+        """Held while version and rows are read or change: both belong together."""
 
     def moved(self, version: object, changed: pa.Table | None) -> None:
         """Keeps the rows for another version, without those that have the keys of ``changed``; None may be all."""
-        with self._rows.lock:
+        with self._lock:
             self._version = version
             if changed is None:
                 self._rows = self._rows.emptied(self._rows.schema)
@@ -47,8 +50,8 @@ class RowCache:
         """Returns the rows with these keys, which have the types of the columns; None if some are not here."""
         if not self._used or version is not self._version or list(columns) != self._names:
             return None
-        rows = self._rows
-        with rows.lock:
+        with self._lock:
+            rows = self._rows
             if version is not self._version:
                 return None
             found = rows.table.snapshot().find(tuple(columns), keys)
@@ -62,8 +65,8 @@ class RowCache:
         """Returns the rows with some of the keys, and the other keys."""
         if not self._used or set(names) != set(self._names):
             return None, keys
-        rows = self._rows
-        with rows.lock:
+        with self._lock:
+            rows = self._rows
             if version is not self._version:
                 return None, keys
             missing = rows.missing([keys[name].combine_chunks() for name in self._names])
@@ -76,7 +79,7 @@ class RowCache:
         """Stores rows of a version that were found by these columns."""
         if not self._used or set(names) != set(self._names) or not 0 < found.num_rows <= _MOST:
             return
-        with self._rows.lock:
+        with self._lock:
             if version is self._version:
                 self._rows.apply(Changes(found))
 

@@ -8,6 +8,8 @@ from sqlglot.tokens import TokenType
 from millpond.sql.parser.names import NameParser
 from millpond.sql.statements import DescribeHistory, Optimize, Vacuum
 
+MOST_HOURS = 1_000_000
+"""A hundred years: Delta does not count much longer times."""
 _PHRASES = (["VERSION", "AS", "OF"], ["TIMESTAMP", "AS", "OF"])
 
 
@@ -41,8 +43,10 @@ def parse_vacuum(parser: NameParser) -> Vacuum:
     if not parser.match_words("RETAIN"):
         return Vacuum(name)
     number = parser.current
-    if not parser.at_token(TokenType.NUMBER) or not number.text.isdecimal():
-        parser.fail_expected("a whole number of hours after RETAIN", hint="VACUUM t RETAIN 168 HOURS")
+    if not parser.at_token(TokenType.NUMBER) or not number.text.isdecimal() or int(number.text) > MOST_HOURS:
+        parser.fail_expected(
+            f"a whole number of hours after RETAIN, at most {MOST_HOURS}", hint="VACUUM t RETAIN 168 HOURS"
+        )
     parser.skip()
     parser.expect_words("HOURS")
     return Vacuum(name, int(number.text))
