@@ -436,6 +436,7 @@ def test_a_new_column_of_a_table_with_many_rows() -> None:
             pa.table({"id": pa.array(range(count), pa.int32()), "a": pa.nulls(count, pa.int32())})
         )
         before = app.sql("SELECT COUNT(*) AS n, COUNT(a) AS a FROM t").rows()
+        assert table.get_record(1) == {"id": 1, "a": None}  # the index of keys is there, and counts
         size = app._runtime.store.backend("t").stats()["bytes"]
         added = {
             "b": ("INT DEFAULT 7", 7, 8),

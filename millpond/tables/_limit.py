@@ -180,9 +180,9 @@ class Limit:
             self.shelf.close()
 
 
-def fixed_bytes(generation: Generation, died: Slots) -> int:
-    """Returns the bytes of keys, indexes and versions."""
-    keys = generation.present_keys()
+def fixed_bytes(generation: Generation, died: Slots, *, as_is: bool = False) -> int:
+    """Returns the bytes of keys, indexes and versions; ``as_is`` without keys that a lookup would add first."""
+    keys = generation.present_keys() if as_is else generation.all_keys()
     if isinstance(keys, ColdKeys):
         total = keys.nbytes()
     else:

@@ -15,7 +15,7 @@ def stats_of(now: TableVersion, limit: Limit, hot: HotRecords) -> dict[str, Any]
     limited = {} if limit.most is None else {"max_memory": limit.most}
     return {
         "rows": mark.alive,
-        "bytes": blocks.nbytes() + fixed_bytes(generation, died) + hot.nbytes(),
+        "bytes": blocks.nbytes() + fixed_bytes(generation, died, as_is=True) + hot.nbytes(),
         "spilled_bytes": blocks.spilled_bytes + getattr(generation.newest, "spilled_bytes", 0),
         **limited,
         "dead": mark.slots - mark.alive,
