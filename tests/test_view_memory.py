@@ -192,8 +192,10 @@ def test_explain_tells_what_the_state_grows_with() -> None:
 def test_the_indexes_that_changes_need_are_built_after_the_first(tmp_path: Path) -> None:
     """A start is not delayed by them: the first change does without, and then they are built, all at once."""
     sql = TABLES + (
-        "CREATE TABLE v WITH ('refresh' = 'incremental') AS SELECT t.id, d.name FROM t JOIN d ON t.g = d.id WHERE t.n > 0;"
-        "CREATE TABLE w WITH ('refresh' = 'incremental') AS SELECT id, RANK() OVER (PARTITION BY s ORDER BY id) AS r FROM t;"
+        "CREATE TABLE v WITH ('refresh' = 'incremental') AS"
+        " SELECT t.id, d.name FROM t JOIN d ON t.g = d.id WHERE t.n > 0;"
+        "CREATE TABLE w WITH ('refresh' = 'incremental') AS"
+        " SELECT id, RANK() OVER (PARTITION BY s ORDER BY id) AS r FROM t;"
     )
     with App(sql, state=tmp_path) as app:
         app.table("t").bulk_insert(rows(1_000))
