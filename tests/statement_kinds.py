@@ -21,6 +21,7 @@ SHOP = """
     INSERT INTO log SELECT id, item FROM orders WITH ('query.name' = 'logging');
     INSERT INTO stock VALUES ('apple', 5), ('pear', 20);
 """
+LAKE = "CREATE TABLE kept (id INT) WITH ('extension' = 'delta', 'path' = '{dir}/lake'); INSERT INTO kept VALUES (1)"
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,9 @@ KINDS = [
     Kind("show", "SHOW QUERIES", again=True),
     Kind("describe", "DESCRIBE EXTENDED stock", again=True),
     Kind("describe a file", "DESCRIBE file://{dir}/one.csv", again=True),
+    Kind("history", "DESCRIBE HISTORY kept", LAKE, again=True),
+    Kind("optimize", "OPTIMIZE kept", LAKE, again=True),
+    Kind("vacuum", "VACUUM kept", LAKE, again=True),
     Kind("show create", "SHOW CREATE TABLE low", again=True),
     Kind(
         "explain",
