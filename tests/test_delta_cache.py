@@ -37,6 +37,13 @@ def hits(app: App) -> int:
     return int(lake_table(app).stats()["hits"])
 
 
+def cache_a_row_that_another_changes(app: App, at: Path) -> None:
+    app.sql("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    flush(app)
+    assert app.table("t").get_record(1) == {"id": 1, "name": "a"}
+    DeltaTable(str(at)).update({"name": "'other'"}, predicate="id = 1")
+
+
 def test_a_row_is_read_from_its_file_once(tmp_path: Path) -> None:
     with App(create(tmp_path / "lake"), state=tmp_path / "state") as app:
         app.sql("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
@@ -61,10 +68,7 @@ def test_a_row_is_read_from_its_file_once(tmp_path: Path) -> None:
 def test_what_others_change_is_read_again(tmp_path: Path) -> None:
     at = tmp_path / "lake"
     with App(create(at), state=tmp_path / "state") as app:
-        app.sql("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
-        flush(app)
-        assert app.table("t").get_record(1) == {"id": 1, "name": "a"}
-        DeltaTable(str(at)).update({"name": "'other'"}, predicate="id = 1")
+        cache_a_row_that_another_changes(app, at)
         app.sql("INSERT INTO t VALUES (3, 'c')")
         flush(app)
         assert app.table("t").get_record(1) == {"id": 1, "name": "other"}
@@ -73,10 +77,7 @@ def test_what_others_change_is_read_again(tmp_path: Path) -> None:
 def test_a_compaction_of_nothing_keeps_no_rows_that_others_changed(tmp_path: Path) -> None:
     at = tmp_path / "lake"
     with App(create(at), state=tmp_path / "state") as app:
-        app.sql("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
-        flush(app)
-        assert app.table("t").get_record(1) == {"id": 1, "name": "a"}
-        DeltaTable(str(at)).update({"name": "'other'"}, predicate="id = 1")
+        cache_a_row_that_another_changes(app, at)
         (done,) = app.sql("OPTIMIZE t").rows()
         assert done["files_removed"] == 0
         assert app.table("t").get_record(1) == {"id": 1, "name": "other"}

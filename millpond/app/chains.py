@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from millpond.app.alters import Alters
 from millpond.app.column_users import User
 from millpond.app.meaning import means_the_same
-from millpond.app.replaced_queries import QueryWays
+from millpond.app.replaced_queries import QueryWays, refuse_errors_into
 from millpond.app.replacement_ways import Way
 from millpond.app.shadow import Shadow, Shadows
 from millpond.app.swap import Exchange, Swaps
@@ -136,7 +136,6 @@ class Chains:
         ways = self._ways(links)
         overlay = self._overlay(built, ways)
         for b in built:
-            self.shadows.check_same(b.shadow)
             self._check_meaning(b, overlay)
         self.swaps.swap(self._exchanges(built, ways))
         return [link.entry.name for link in links]
@@ -251,12 +250,7 @@ class Chains:
                 hint=drop,
                 place=s.place,
             )
-        if s.errors_into is not None:
-            raise NotSupported(
-                "a stream whose statement has ERROR INTO cannot be built again: its errors would be there twice",
-                hint=drop,
-                place=s.place,
-            )
+        refuse_errors_into(s, "stream", drop)
         self._refuse_cycle(checked, before, queries)
         users = [u for u in self.alters.users.of(before) if u.name not in queries and not u.pipeline]
         return self.ways.fitting("chained", users, before, checked)

@@ -15,6 +15,7 @@ from millpond.sql.catalog import Relation
 from millpond.sql.checked import CheckedCreate, CheckedTable, CheckedTableAs
 from millpond.sql.printer import print_name
 from millpond.sql.reserved_names import difference_of
+from millpond.sql.statements import CreateStream, CreateTable, CreateView
 from millpond.store.catalog import table_options
 from millpond.tables.flushed import FlushedTable
 from millpond.tables.registry import find_backend
@@ -56,12 +57,7 @@ class QueryWays:
                 hint=drop,
                 place=s.place,
             )
-        if s.errors_into is not None:
-            raise NotSupported(
-                "a table whose statement has ERROR INTO cannot be built again: its errors would be there twice",
-                hint=drop,
-                place=s.place,
-            )
+        refuse_errors_into(s, "table", drop)
         own = (f"table:{table}", f"view:{difference_of(table)}", *built)
         users = [u for u in self.of.users.of(before) if u.name not in own]
         self.refuse([u for u in users if u.writes], before, "which changes its rows", s)
@@ -107,3 +103,13 @@ class QueryWays:
                 f'table "{before.name}" would depend on itself, through "{through[0]}"',
                 place=checked.statement.place,
             )
+
+
+def refuse_errors_into(s: CreateStream | CreateTable | CreateView, kind: str, drop: str) -> None:
+    """Raises an error if the statement of a table or stream that is built again writes its errors elsewhere."""
+    if s.errors_into is not None:
+        raise NotSupported(
+            f"a {kind} whose statement has ERROR INTO cannot be built again: its errors would be there twice",
+            hint=drop,
+            place=s.place,
+        )
