@@ -25,7 +25,7 @@ from millpond.errors import (
 )
 from millpond.plan.connectors import Connectors
 from millpond.plan.explain import explain_plan
-from millpond.plan.growth import growth_warnings
+from millpond.plan.growth import growth_notes, growth_warnings
 from millpond.plan.statement_plan import Planned
 from millpond.query.evaluate import Evaluator
 from millpond.sql import statements as st
@@ -48,13 +48,14 @@ _CREATE = re.compile(
 
 @dataclass(frozen=True)
 class CheckedText:
-    """Contains the statements without mistakes, all mistakes in text order, and notes on statements that can run.
-    ``script`` masks secrets.
+    """Contains the statements without mistakes, all mistakes in text order, and warnings and notes on statements that
+    can run. ``script`` masks secrets.
     """
 
     statements: tuple[Checked, ...]
     errors: tuple[Error, ...]
     warnings: tuple[Caution, ...]
+    notes: tuple[Caution, ...]
     script: Script
 
 
@@ -91,7 +92,8 @@ def check_text(text: str, env: Mapping[str, str] | None = None, engine: Engine =
     for error in errors:
         _mask(error, parsed.script)
     warnings += [w for checked in found if checked.runs for w in growth_warnings(checked)]
-    return CheckedText(tuple(found), tuple(errors), tuple(warnings), parsed.script)
+    notes = () if errors else tuple(n for checked in found for n in growth_notes(checked))
+    return CheckedText(tuple(found), tuple(errors), tuple(warnings), notes, parsed.script)
 
 
 class _Outside(Connectors):

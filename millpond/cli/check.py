@@ -40,6 +40,8 @@ def check(
         found = check_text(text, engine=engine)
         for warning in found.warnings:
             say(render_warning(warning, str(file)) + "\n")
+        for note in found.notes:
+            say(render_warning(note, str(file), "note") + "\n")
         if found.errors:
             say("\n\n".join(render(error, str(file)) for error in found.errors))
             say(f"\n{_many(len(found.errors), 'error')}")

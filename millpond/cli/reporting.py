@@ -53,9 +53,9 @@ def render(error: Error, name: str | None = None) -> str:
     return "\n".join(lines)
 
 
-def render_warning(warning: Caution, name: str) -> str:
-    """Formats a warning like an error, but for something that can run."""
-    lines = [f"warning: {warning.message}"]
+def render_warning(warning: Caution, name: str, kind: str = "warning") -> str:
+    """Formats a warning or a note like an error, but for something that can run."""
+    lines = [f"{kind}: {warning.message}"]
     if warning.place is not None:
         lines = [f"{name}:{warning.place.line}:{warning.place.column}: {lines[0]}"]
         lines += ["  " + line for line in warning.place.caret().splitlines()]

@@ -1,4 +1,4 @@
-"""Warns, before a running statement starts, about state that it stores for ever."""
+"""Tells, before a statement starts, which of its state grows: for ever over a stream, with its inputs over tables."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import dataclasses
 from collections.abc import Iterator
 
 from millpond.errors import Caution
+from millpond.plan.plans import target_of
+from millpond.plan.view import plan_view
+from millpond.plan.view_explain import growing_state
 from millpond.sql.aggregate import Aggregation, is_live_aggregate, split
-from millpond.sql.checked import Checked, CheckedBlock, CheckedExplain, CheckedQuery
+from millpond.sql.checked import Checked, CheckedBlock, CheckedExplain, CheckedQuery, CheckedTableAs
 from millpond.sql.joins import join_warnings
 from millpond.sql.windowing import Window
 
@@ -24,6 +27,22 @@ def growth_warnings(checked: Checked) -> Iterator[Caution]:
             yield from join_warnings(query)
             for caution in _of_aggregate(split(query)) if is_live_aggregate(query) else ():
                 yield dataclasses.replace(caution, place=checked.statement.place)
+
+
+def growth_notes(checked: Checked) -> Iterator[Caution]:
+    """Tells what the state of a materialized view without a limit grows with; its inputs limit it."""
+    match checked:
+        case CheckedExplain(inner=inner):
+            yield from growth_notes(inner)
+        case CheckedTableAs() if checked.live and not checked.running:
+            plan = plan_view(checked, "", target_of(checked.changes))
+            grows = growing_state(plan)
+            if grows and plan.state_limit is None:
+                yield Caution(
+                    f"the view has a state in memory, which grows with the {grows}",
+                    hint="limit it: WITH ('state.max_memory' = '256MB'); EXPLAIN shows the operators that keep it",
+                    place=checked.statement.place,
+                )
 
 
 def _of_aggregate(aggregation: Aggregation) -> Iterator[Caution]:

@@ -31,10 +31,18 @@ def explain_view(plan: ViewPlan) -> Iterator[str]:
     yield f"follows its inputs: by changes through operators{rest}"
     for depth, node in walk(root):
         yield f"{'  ' * depth}operator {node}"
-    grows = list(dict.fromkeys(what for _, node in walk(root) for what in _grows_with(node)))
+    grows = growing_state(plan)
     if grows:
         limit = "" if plan.state_limit is None else f", up to {size_text(plan.state_limit)}"
-        yield f"state: in memory; it grows with the {', and with the '.join(grows)}{limit}"
+        yield f"state: in memory; it grows with the {grows}{limit}"
+
+
+def growing_state(plan: ViewPlan) -> str:
+    """Returns what the state of the view in memory grows with, in words; empty if it keeps none, or always the same."""
+    root = plan.by_changes.root
+    if root is None or plan.refresh == "full":
+        return ""
+    return ", and with the ".join(dict.fromkeys(what for _, node in walk(root) for what in _grows_with(node)))
 
 
 def _grows_with(node: Node) -> Iterator[str]:

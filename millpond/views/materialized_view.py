@@ -2,8 +2,8 @@
 
 A view follows the commits of its inputs. A round reads all inputs as of one commit; a view that reads another view sees
 the result of that view in the same round. The rows of a view come from its inputs alone, so a restart needs no
-position: the first round runs every query again and applies the difference. That of a view whose inputs are as they
-were when it was recorded that it equals its query is left out. The state of operators is set after the start.
+position: the first round runs the queries again and applies the difference, except for views that are recorded as equal
+to their queries and whose inputs have not changed since. The state of operators is set after the start.
 """
 
 from __future__ import annotations

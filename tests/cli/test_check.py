@@ -219,6 +219,27 @@ def test_state_that_grows_for_ever_is_warned_of(cli):
     assert re.findall(r"^growing\.sql:(\d+):", done.err, re.MULTILINE) == ["3", "4", "5", "6"]
 
 
+def test_state_of_views_that_grows_with_the_tables_is_noted(cli):
+    cli.file(
+        "views.sql",
+        "CREATE TABLE t (id INT PRIMARY KEY, g STRING, x INT);\n"
+        "CREATE MATERIALIZED VIEW a AS SELECT g, COUNT(DISTINCT x) AS n FROM t GROUP BY g;\n"
+        "CREATE TABLE b AS SELECT DISTINCT g FROM t;\n"
+        "-- these keep nothing that grows, or have a limit, or are recomputed\n"
+        "CREATE TABLE c AS SELECT SUM(x) AS total FROM t;\n"
+        "CREATE TABLE d AS SELECT DISTINCT g FROM t WITH ('state.max_memory' = '64MB');\n"
+        "CREATE TABLE e AS SELECT DISTINCT g FROM t WITH ('refresh' = 'full');\n"
+        "CREATE TABLE f AS SELECT DISTINCT g FROM t WITH ('refresh' = 'once');\n",
+    )
+    done = cli("check", "views.sql")
+    assert done.code == 0 and done.out == "ok: 7 statements\n"
+    assert re.findall(r"^views\.sql:(\d+):\d+: note: .* grows with the (.*)$", done.err, re.MULTILINE) == [
+        ("2", "groups, and with the different values of groups"),
+        ("3", "different rows"),
+    ]
+    assert done.err.count("hint: limit it: WITH ('state.max_memory'") == 2
+
+
 def test_a_picture_of_the_app(cli):
     cli.file("x.csv", "id,name\n1,a\n")
     cli.file(
