@@ -12,8 +12,8 @@ import pytest
 from millpond import App, faults
 from millpond.testing.crash import crash
 from millpond.views import materialized_view
+from millpond.views.equal_views import EQUAL_VIEWS
 from millpond.views.live_view import LiveView
-from millpond.views.marks import MARKS
 from tests.random_views import TABLES, Views, bag, change
 
 SQL = """
@@ -94,7 +94,7 @@ def test_it_is_recorded_when_no_change_comes(tmp_path: Path) -> None:
     app.drain()
     deadline, journal = time.monotonic() + 60, app._runtime.journal
     while not any(
-        e.kind == MARKS and len(e.data["views"]) == 3 and e.data["commit"] == journal.last_commit()
+        e.kind == EQUAL_VIEWS and len(e.data["views"]) == 3 and e.data["commit"] == journal.last_commit()
         for e in journal.entries()
     ):
         assert time.monotonic() < deadline
@@ -124,7 +124,7 @@ def test_a_change_of_the_catalog_removes_what_was_recorded(statement: str, tmp_p
     journal, after = app._runtime.journal, []
 
     def revised() -> None:
-        found = [e for e in journal.entries() if e.kind == MARKS]
+        found = [e for e in journal.entries() if e.kind == EQUAL_VIEWS]
         after.append(bool(found) and found[0].data["commit"] == journal.last_commit())
 
     revise, alter = journal.revise, journal.alter

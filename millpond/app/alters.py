@@ -49,7 +49,7 @@ from millpond.sql.options import ttl_of
 from millpond.sql.parse import parse
 from millpond.sql.renames import Renamed
 from millpond.store.catalog import SavedQuery, SavedRelation, without_secrets
-from millpond.store.done_marks import marks_of, note
+from millpond.store.done_statements import marks_of, note
 from millpond.store.store import Store
 from millpond.store.undo import Undo
 from millpond.streaming.runner import Runner

@@ -48,7 +48,7 @@ class Link:
     @property
     def known(self) -> tuple[object, ...]:
         """Returns what must stay as it is while it is built."""
-        return self.entry.text, self.entry.following, self.entry.seal
+        return self.entry.text, self.entry.following, self.entry.fingerprint
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from millpond import faults
-from millpond.app.beside_names import beside_of, without_note
 from millpond.app.indexes import Indexes
 from millpond.app.published import Publications
 from millpond.app.queries import Queries
 from millpond.app.saved import SavedStatements
+from millpond.app.shadow_names import shadows_of, without_note
 from millpond.errors import InUse, Place, UnknownName
 from millpond.journal.catalog import Entry
 from millpond.journal.revision import Revision
@@ -35,7 +35,7 @@ from millpond.sql.errortables import error_table
 from millpond.sql.printer import print_name
 from millpond.sql.reads import names_read
 from millpond.store.catalog import SavedRelation
-from millpond.store.done_marks import in_database, marks_of, with_notes
+from millpond.store.done_statements import in_database, marks_of, with_notes
 from millpond.store.dropped_tables import DroppedTables
 from millpond.store.query_states import DROPPED, QUERY_STATE, QueryStates, entry
 from millpond.store.store import Store
@@ -71,7 +71,7 @@ class Removals:
 
     def drop(self, relation: Relation, *, cascade: bool, place: Place | None) -> None:
         """Drops a stream, table or view with the query that fills it; with ``cascade`` also what uses it."""
-        going = [relation, *beside_of(relation, self.catalog)]
+        going = [relation, *shadows_of(relation, self.catalog)]
         names = {own(r) for r in going}
         queries = [q for r in going for q in self.users_of(r) if q not in names]
         views = [v for r in going for v in self.views_of(r) if own(v) not in names]
@@ -189,7 +189,7 @@ class Removal:
         self._queries[own(relation)] = None
         for query in self._of.users_of(relation):
             self.add_query(query)
-        for other in (*self._of.views_of(relation), *beside_of(relation, self._of.catalog)):
+        for other in (*self._of.views_of(relation), *shadows_of(relation, self._of.catalog)):
             self.add(other)
 
     def add_query(self, query: str) -> None:

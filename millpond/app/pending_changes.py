@@ -74,7 +74,7 @@ def refuse_new_name(table: Relation, store: Store, s: st.Statement) -> None:
         )
 
 
-def refuse_beside(entries: Iterable[Saved], s: st.Statement) -> None:
+def refuse_with_shadow(entries: Iterable[Saved], s: st.Statement) -> None:
     """Raises an error for a statement that creates or drops something while it is open what a change of a table takes
     with it.
     """

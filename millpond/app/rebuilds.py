@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from millpond.app.beside import Beside
 from millpond.app.chains import Link
 from millpond.app.replace import Replacements
+from millpond.app.shadow_tables import ShadowTables
 from millpond.errors import Closed, Conflict, Error, TimedOut, known
 from millpond.store.catalog import SavedRelation
 from millpond.store.undo import Undo
@@ -28,7 +28,7 @@ class Rebuilds:
     """Rebuilds the tables that an upgrade has noted, one after another, in a thread of its own."""
 
     lock: threading.RLock
-    beside: Beside
+    shadows: ShadowTables
     replacements: Replacements
     failed: Error | None = field(default=None, init=False)
     _thread: threading.Thread | None = field(default=None, init=False)
@@ -111,15 +111,15 @@ class Rebuilds:
     def _keep(self, entry: SavedRelation) -> None:
         """Builds what stays beside a table, and waits until it has caught up or is paused."""
         with self.lock:
-            if self.beside.kept(entry) is not None:
+            if self.shadows.kept(entry) is not None:
                 return  # it goes on as any table
-            checked, before = self.beside.following(entry), self.replacements.catalog.find(entry.name)
+            checked, before = self.shadows.following(entry), self.replacements.catalog.find(entry.name)
             assert before is not None
             with Undo() as undo:
                 if self.replacements.way_of(checked).kind != "rebuilt":
                     self._rebuild(entry, undo)
                     return
-                shadow = self.beside.keep(checked, before, undo)
+                shadow = self.shadows.keep(checked, before, undo)
             log.info('"%s" is built beside table %s', shadow.relation.name, entry.name)
             try:
                 self.replacements.shadows.catch_up(shadow, held=True)
@@ -129,7 +129,7 @@ class Rebuilds:
                     raise
 
     def _rebuild(self, entry: SavedRelation, undo: Undo) -> None:
-        self.replacements.replace(self.beside.following(entry), undo, remember=False)
+        self.replacements.replace(self.shadows.following(entry), undo, remember=False)
         left = self.replacements.saved.relation(entry.id)
         if left is not None and left.following is not None:  # it means the same
             text, identity = left.following

@@ -136,7 +136,7 @@ class Replacements:
         old = self.users.checked(entry, self.catalog)
         if isinstance(checked, CheckedTable) and isinstance(old, CheckedTable):
             return self._way_of_table(checked, before, entry)
-        if has_values(checked.statement, entry.seal):
+        if has_values(checked.statement, entry.fingerprint):
             if entry.identity == identity(checked.statement):
                 return Way("kept")
             if isinstance(old, CheckedCreate) and means_the_same(old, checked):
@@ -221,7 +221,7 @@ class Replacements:
         if made.identity == entry.identity:
             return
         text: dict[str, Any] = {"text": made.text, "identity": made.identity, "replaced": made.replaced}
-        text["seal"] = made.seal
+        text["fingerprint"] = made.fingerprint
         kept = dataclasses.replace(entry, **text, changed=False)
         with self.store.writing:
             self.store.journal.alter(lambda _: Revision([kept.entry()]))

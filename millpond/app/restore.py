@@ -45,7 +45,7 @@ from millpond.store.store import Store
 from millpond.store.undo import Undo
 from millpond.streaming.runner import Runner
 from millpond.streaming.sink_statement import IDENTITY
-from millpond.views.marks import MARKS
+from millpond.views.equal_views import EQUAL_VIEWS
 from millpond.views.materialized_view import Views
 
 log = logging.getLogger("millpond")
@@ -109,11 +109,11 @@ class Restorer:
             if raw.kind == CHANGELOG:
                 self.store.changelogs.restore(raw)
                 continue
-            if raw.kind == MARKS:
+            if raw.kind == EQUAL_VIEWS:
                 self.views.marks.restore(raw)
                 continue
             if raw.kind == VALUES:
-                self.saved.seal = raw.data["seal"]
+                self.saved.fingerprint = raw.data["seal"]
                 continue
             if raw.kind in (IDENTITY, BUILDING):
                 continue

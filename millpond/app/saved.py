@@ -9,11 +9,11 @@ from millpond.sql.blocks import grouped
 from millpond.sql.identity import identity
 from millpond.sql.parse import parse
 from millpond.sql.statements import Statement
-from millpond.sql.variable_values import has_values, have_values, seal_of
+from millpond.sql.variable_values import fingerprint_of, has_values, have_values
 from millpond.store.catalog import Saved, SavedQuery, SavedRelation
 
 VALUES = "values"
-"""The kind of the journal entry with the seal of all statements."""
+"""The kind of the journal entry with the fingerprint of all statements."""
 
 
 class SavedStatements:
@@ -25,7 +25,7 @@ class SavedStatements:
         """Statements of a state directory that the app's file has not named yet."""
         self.named: list[str] = []
         """The ids of those that it has named, in this run."""
-        self.seal: str | None = None
+        self.fingerprint: str | None = None
         """What tells the values of the variables in all of them apart from others."""
         self.hidden: dict[str, Saved] = {}
         """Statements that an upgrade drops when the file has run: until then they are stored, and nothing sees them."""
@@ -44,7 +44,7 @@ class SavedStatements:
         entry.replaced = ()
         if isinstance(entry, SavedRelation):
             entry.changed = False
-            entry.seal = seal_of(statement)
+            entry.fingerprint = fingerprint_of(statement)
         journal.put_entry(entry.entry())
 
     def mark_file(self, journal: Journal) -> None:
@@ -60,13 +60,19 @@ class SavedStatements:
         """Finds out at once whether the variables of all statements have the values that they had. Else each is
         compared when it is asked for; with a ``journal`` the next start knows them.
         """
-        entries = [e for e in self.entries.values() if isinstance(e, SavedRelation) and e.seal is not None]
-        sealed = [(grouped(parse(e.text).require())[0], e.seal or "") for e in entries]
-        if len(sealed) < 2:
+        entries = [
+            e for e in self.entries.values() if isinstance(e, SavedRelation) and e.fingerprint is not None
+        ]
+        stored = [(grouped(parse(e.text).require())[0], e.fingerprint or "") for e in entries]
+        if len(stored) < 2:
             return
-        found = have_values(sealed, self.seal)
-        if found != self.seal and journal is not None and all(has_values(s, seal) for s, seal in sealed):
-            self.seal = found
+        found = have_values(stored, self.fingerprint)
+        if (
+            found != self.fingerprint
+            and journal is not None
+            and all(has_values(s, known) for s, known in stored)
+        ):
+            self.fingerprint = found
             journal.put_entry(Entry(VALUES, VALUES, "", {"seal": found}))
 
     def get(self, name: str) -> Saved | None:

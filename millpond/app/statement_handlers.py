@@ -15,7 +15,7 @@ from millpond.app.execute import Executor
 from millpond.app.finite_queries import Answers
 from millpond.app.indexes import Indexes
 from millpond.app.launch import Launcher
-from millpond.app.pending_changes import refuse_beside
+from millpond.app.pending_changes import refuse_with_shadow
 from millpond.app.queries import Queries
 from millpond.app.reads import Reads
 from millpond.app.replace import Replacements
@@ -70,7 +70,7 @@ def make_executor(
     flusher: Flusher,
 ) -> Executor:
     """Makes the executor of statements, and passes each kind's handler what it uses."""
-    executor = Executor(text, begin, lambda s: refuse_beside(alters.saved.entries.values(), s))
+    executor = Executor(text, begin, lambda s: refuse_with_shadow(alters.saved.entries.values(), s))
     creates = Creates(
         text,
         declarations,

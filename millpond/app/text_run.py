@@ -12,7 +12,7 @@ from millpond.dml.mutate import Outdated
 from millpond.query.transaction import Transaction
 from millpond.sql import statements as st
 from millpond.sql.identity import identity
-from millpond.store.done_marks import changes, note
+from millpond.store.done_statements import changes, note
 from millpond.store.snapshot import StoreSnapshot
 from millpond.store.store import Store
 from millpond.store.undo import Undo

@@ -135,7 +135,7 @@ def being_built(decision: Decision, *, shadowed: bool) -> Decision:
     return replace(decision, action="rebuilt", why="it is being rebuilt")
 
 
-def kept_beside(decision: Decision, *, possible: bool) -> Decision:
+def kept_as_shadow(decision: Decision, *, possible: bool) -> Decision:
     """Returns the decision about what is rebuilt, if the old one must stay until somebody swaps both."""
     if possible:
         stays = f'the old one stays, and "{shadow_of(decision.name)}" is built beside it'

@@ -62,9 +62,9 @@ def edit_of(
     made = replace(saved(checked, identity(s)), name=entry.name, of_file=known.of_file, anchor=entry.anchor)
     match difference:
         case Kept() if not same:
-            return Edit(replace(known, changed=False, seal=made.seal))
-        case Kept() if entry.kind == "view" and not has_values(s, entry.seal):
-            return Edit(replace(entry, seal=made.seal))
+            return Edit(replace(known, changed=False, fingerprint=made.fingerprint))
+        case Kept() if entry.kind == "view" and not has_values(s, entry.fingerprint):
+            return Edit(replace(entry, fingerprint=made.fingerprint))
         case Altered(_, changes, _) if isinstance(checked, CheckedTable):
             options = without_secrets(checked.table_options)
             if entry.first_name is not None and "table" in entry.options:

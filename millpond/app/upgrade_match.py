@@ -66,10 +66,12 @@ def has_others(m: Match, saved: SavedStatements) -> bool:
         return False
     if entry.following is not None and not entry.shadowed:
         return False
-    if entry.seal is not None and not has_values(grouped(parse(entry.text).require())[0], entry.seal):
+    if entry.fingerprint is not None and not has_values(
+        grouped(parse(entry.text).require())[0], entry.fingerprint
+    ):
         return True
     beside = saved.relation(f"table:{shadow_of(entry.name)}") if entry.shadowed else None
-    return beside is not None and m.same and not has_values(m.statement, beside.seal)
+    return beside is not None and m.same and not has_values(m.statement, beside.fingerprint)
 
 
 def _is_of(statement: st.Statement, entry: Saved) -> bool:

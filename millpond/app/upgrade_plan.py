@@ -22,7 +22,7 @@ from millpond.app.upgrade_decisions import (
     Regrouped,
     being_built,
     decision_of,
-    kept_beside,
+    kept_as_shadow,
     revalued,
 )
 from millpond.app.upgrade_edits import Edit, Upgrade, edit_of
@@ -103,9 +103,9 @@ class Walk:
     def _remove(self, name: str) -> None:
         self._catalog.remove(name)
         self._touched.add(name.lower())
-        self._remove_beside(name)
+        self._remove_shadow(name)
 
-    def _remove_beside(self, table: str) -> None:
+    def _remove_shadow(self, table: str) -> None:
         """Removes what is kept beside a table that changes."""
         if table not in self.beside and self.of.saved.relation(f"table:{shadow_of(table)}") is not None:
             self.beside.append(table)
@@ -244,7 +244,7 @@ class Walk:
                 decision = being_built(decision, shadowed=entry.shadowed)
             self.decisions.append(decision)
             return
-        self._remove_beside(entry.name)
+        self._remove_shadow(entry.name)
         known = self._catalog.find(entry.name) if entry.kind != "index" else None
         if entry.kind == "index":
             self._catalog.remove_index(entry.name)
@@ -300,7 +300,7 @@ class Walk:
             if not isinstance(difference, Altered) or difference.changes:
                 self._remade.add(entry.name.lower())
         if self.shadow and isinstance(difference, Rebuilt) and not is_empty(checked):
-            self.decisions[-1] = kept_beside(decision, possible=beside)
+            self.decisions[-1] = kept_as_shadow(decision, possible=beside)
         if isinstance(difference, Rebuilt) and not is_empty(checked):
             begins = self._restarted if entry.kind == "stream" else set() if beside else self._emptied
             begins.add(entry.name.lower())

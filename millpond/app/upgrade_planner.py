@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millpond.app.beside_names import without_beside
+from millpond.app.shadow_names import without_shadows
 from millpond.app.text_run import TextRun
 from millpond.app.upgrade_chains import Chains
 from millpond.app.upgrade_edits import Upgrade
@@ -25,7 +25,7 @@ class UpgradePlanner(PlanTools):
         text has all statements of the state directory. ``shadow`` is as in ``Upgrades.prepare``."""
         parsed = parse(text)
         statements = grouped(parsed.require())
-        matches, left = match(statements, without_beside(self.saved))
+        matches, left = match(statements, without_shadows(self.saved))
         if any(not e.dropping for e in left.values()) and not any(m.entry for m in matches):
             raise StateForeign(
                 f'the state directory "{self.facts.home}" belongs to another app: none of its statements is in this'

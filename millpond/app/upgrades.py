@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millpond import faults
-from millpond.app.beside import Beside
 from millpond.app.drop import Removals, run_again
 from millpond.app.handlers import Handlers, handle
 from millpond.app.indexes import Indexes
@@ -24,6 +23,7 @@ from millpond.app.replace import Replacements
 from millpond.app.saved import SavedStatements
 from millpond.app.script import Checks
 from millpond.app.secrets import Secrets
+from millpond.app.shadow_tables import ShadowTables
 from millpond.app.spark import Spark
 from millpond.app.sql_file import read_sql_file
 from millpond.app.text_run import TextRun
@@ -42,7 +42,7 @@ from millpond.sql.checked_commands import CheckedUpgrade
 from millpond.sql.errortables import error_table
 from millpond.sql.reserved_names import difference_of, is_part, shadow_of
 from millpond.store.catalog import Saved, SavedIndex, SavedQuery, SavedRelation
-from millpond.store.done_marks import with_notes
+from millpond.store.done_statements import with_notes
 from millpond.store.store import Store
 from millpond.store.undo import Undo
 
@@ -65,7 +65,7 @@ class Upgrades:
 
     @property
     def handlers(self) -> Handlers:
-        return {**dict((handle(CheckedUpgrade, self.explain),)), **self.rebuilds.beside.handlers}
+        return {**dict((handle(CheckedUpgrade, self.explain),)), **self.rebuilds.shadows.handlers}
 
     def explain(self, checked: CheckedUpgrade, undo: Undo) -> Result:
         """Returns what an upgrade to another file would do."""
@@ -112,12 +112,12 @@ class Upgrades:
         def revision(number: int) -> Revision:
             put = [_numbered(edit, number).entry() for edit in upgrade.edits]
             put += [Entry(shadow_of(n), BUILDING, "") for n in upgrade.beside]  # the next start removes them
-            drop = [(e.kind, e.name) for n in upgrade.beside for e in self._beside(n)]
+            drop = [(e.kind, e.name) for n in upgrade.beside for e in self._shadow_entries(n)]
             return Revision(put, drop, tables=tables, streams=streams, positions=positions, undone=undone)
 
         journal.alter(revision, prepared)
 
-    def _beside(self, table: str) -> list[Saved]:
+    def _shadow_entries(self, table: str) -> list[Saved]:
         names = (f"table:{shadow_of(table)}", f"view:{difference_of(table)}")
         return [entry for name in names if (entry := self.planner.saved.get(name)) is not None]
 
@@ -186,7 +186,7 @@ def make_upgrades(
     store = removals.store
     facts = Facts(store, connectors, home)
     planner = UpgradePlanner(removals.catalog, saved, checks, facts, spark.with_types, evaluator)
-    rebuilds = Rebuilds(lock, Beside(text, checks, replacements), replacements)
+    rebuilds = Rebuilds(lock, ShadowTables(text, checks, replacements), replacements)
     return Upgrades(planner, store, text, removals, indexes, secrets, rebuilds)
 
 

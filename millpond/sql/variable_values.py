@@ -1,8 +1,8 @@
 """Recognises other values of the variables ``${…}`` in the query of a statement, without storing them.
 
-The text of a statement is stored as it was written, so a new value would go unnoticed. A seal is stored with it: a slow
-hash, with a salt, of all values in a query with variables. Options and addresses do not count: a new
-password or host does not change what a query means. A seal of all statements together tells at once that nothing has
+The text of a statement is stored as it was written, so a new value would go unnoticed. A fingerprint is stored with it:
+a slow hash, with a salt, of all values in a query with variables. Options and addresses do not count: a new password or
+host does not change what a query means. The fingerprint of all statements together tells at once that nothing has
 another value.
 """
 
@@ -24,24 +24,27 @@ _COST = 2**12
 """The work of one hash: about 10 ms."""
 
 
-def seal_of(statement: Statement) -> str | None:
+def fingerprint_of(statement: Statement) -> str | None:
     """Returns what tells the values in its query apart from others; None if it has no variables."""
-    return _seal(statement, os.urandom(8).hex())
+    return _fingerprint(statement, os.urandom(8).hex())
 
 
-def has_values(statement: Statement, seal: str | None) -> bool:
-    """Returns whether a statement has the values that it had when the seal was made, as far as that is known."""
-    return seal is None or _seal(statement, seal.partition(":")[0]) in (seal, None)
+def has_values(statement: Statement, fingerprint: str | None) -> bool:
+    """Returns whether a statement has the values that it had when the fingerprint was made, as far as that is known."""
+    return fingerprint is None or _fingerprint(statement, fingerprint.partition(":")[0]) in (
+        fingerprint,
+        None,
+    )
 
 
-def have_values(sealed: Sequence[tuple[Statement, str]], seal: str | None) -> str:
-    """Compares all statements with their seals at once: if ``seal`` is that of all of them, each has its values, and is
-    not compared by itself any more. Returns the seal of all.
+def have_values(stored: Sequence[tuple[Statement, str]], fingerprint: str | None) -> str:
+    """Compares all statements with their fingerprints at once: if ``fingerprint`` is that of all of them, each has its
+    values, and is not compared by itself any more. Returns the fingerprint of all.
     """
-    digests = [(_digest(statement), known) for statement, known in sealed]
-    salt = (seal or os.urandom(8).hex()).partition(":")[0]
+    digests = [(_digest(statement), known) for statement, known in stored]
+    salt = (fingerprint or os.urandom(8).hex()).partition(":")[0]
     found = f"{salt}:{_hashed(repr(digests), salt)}"
-    if found == seal:
+    if found == fingerprint:
         _hashes.update({(d, s.partition(":")[0]): s.partition(":")[2] for d, s in digests if d is not None})
     return found
 
@@ -50,7 +53,7 @@ _hashes: dict[tuple[str, str], str] = {}
 """The slow hashes that are known in this process, by what is hashed and the salt."""
 
 
-def _seal(statement: Statement, salt: str) -> str | None:
+def _fingerprint(statement: Statement, salt: str) -> str | None:
     digest = _digest(statement)
     if digest is None:
         return None

@@ -18,7 +18,7 @@ from millpond.sql.checked import Checked, CheckedCreate, CheckedTable, CheckedTa
 from millpond.sql.options import limits_of, retention_of, ttl_of
 from millpond.sql.parse import Parsed
 from millpond.sql.statements import CreateStream, CreateTable, CreateView
-from millpond.sql.variable_values import seal_of
+from millpond.sql.variable_values import fingerprint_of
 from millpond.sql.windowing import has_window
 from millpond.tables.registry import find_backend
 from millpond.types import Column, Schema
@@ -94,7 +94,7 @@ class Saved:
             changed=data.get("changed", False),
             following=tuple(data["following"]) if "following" in data else None,
             shadowed=data.get("shadowed", False),
-            seal=data.get("seal"),
+            fingerprint=data.get("seal"),
             anchor=data.get("anchor"),
             cascaded={name: tuple(found) for name, found in data.get("cascaded", {}).items()},
             **marks,
@@ -152,7 +152,7 @@ class SavedRelation(Saved):
     """The text and the identity of the statement that it gets when what that fills is built."""
     shadowed: bool = False
     """Whether what is built stays beside it until a statement swaps both."""
-    seal: str | None = None
+    fingerprint: str | None = None
     """What tells the values of the variables in its query apart from others."""
     anchor: Mapping[str, Any] | None = None
     """What the table needs to find its rows again (``FlushedTable.anchor``)."""
@@ -172,8 +172,8 @@ class SavedRelation(Saved):
         if self.following is not None:
             changed["following"] = list(self.following)
             changed |= {"shadowed": True} if self.shadowed else {}
-        if self.seal is not None:
-            changed["seal"] = self.seal
+        if self.fingerprint is not None:
+            changed["seal"] = self.fingerprint
         if self.anchor is not None:
             changed["anchor"] = dict(self.anchor)
         if self.pending_with is not None:
@@ -210,7 +210,7 @@ def saved(checked: CheckedCreate, identity: str) -> SavedRelation:
         live=relation.live,
         guessed=relation.guessed,
         widths=widths_of(checked),
-        seal=seal_of(checked.statement),
+        fingerprint=fingerprint_of(checked.statement),
     )
 
 

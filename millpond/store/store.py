@@ -25,7 +25,7 @@ from millpond.sql.catalog import Relation
 from millpond.store.change_feed import Feed, Touched, Watcher
 from millpond.store.changelogs import Changelogs
 from millpond.store.dependents import Dependents, NoDependents, Together
-from millpond.store.done_marks import in_database
+from millpond.store.done_statements import in_database
 from millpond.store.external import extent, no_common_commit, one_database, unaltered
 from millpond.store.flushed_tables import FlushedTables, restore
 from millpond.store.logged_tables import LoggedTables

@@ -13,7 +13,7 @@ from millpond.changes import Changes
 from millpond.errors import StoreStopped
 from millpond.store.change_feed import Feed
 from millpond.tables.base import Backend
-from millpond.tables.memory import Hold, MemoryTable
+from millpond.tables.memory import MemoryTable, Publication
 
 log = logging.getLogger("millpond")
 
@@ -72,14 +72,15 @@ class Visibility:
     @contextmanager
     def _at_once(self, tables: Sequence[Backend]) -> Iterator[None]:
         """Runs the code inside, and then shows readers, also those of single rows, all tables in one step."""
-        hold, held = Hold(), [t for t in tables if isinstance(t, MemoryTable)] if len(tables) > 1 else []
+        several = len(tables) > 1
+        publication, shown = Publication(), [t for t in tables if several and isinstance(t, MemoryTable)]
         try:
-            for table in held:
-                table.storage.hold(hold)
+            for table in shown:
+                table.storage.join(publication)
             yield
         finally:
-            hold.over = True
-            for table in held:
+            publication.done = True
+            for table in shown:
                 table.storage.release()
 
     def _applied(

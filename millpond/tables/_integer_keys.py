@@ -33,7 +33,7 @@ def upsert_integers(storage: RowStorage, rows: pa.Table, commit: int) -> bool:
     faults.reach("table: linked")
     generation.point_later(column, storage.blocks, first, first + len(keys))
     newest = generation.newest
-    if storage.held is None and isinstance(newest, LaggingKeys):
+    if storage.publication is None and isinstance(newest, LaggingKeys):
         newest.read_by(storage.live)
     if storage.hot.active:
         storage.hot.forget_all(keys.tolist())

@@ -22,9 +22,9 @@ from millpond.tables._blocks import SHIFT, Blocks, Slots
 from millpond.tables._closed import ClosedKeys
 from millpond.tables._coldkeys import Keys
 from millpond.tables._compaction import Compaction, compacted
-from millpond.tables._held import Hold, Unsettled
 from millpond.tables._hot import HotRecords
 from millpond.tables._limit import Limit, fixed_bytes
+from millpond.tables._publication import Publication, Unsettled
 from millpond.tables._reshape import MovedKeys
 from millpond.tables._rewind import Point, broken, rebuilt
 from millpond.tables._snapshot import MemorySnapshot, Settled
@@ -64,7 +64,7 @@ class RowStorage:
         self.live = Live(self.generation.newest, self.blocks, 0)
         self.settled: Settled = {}
         """Indexes that readers may use without checking versions; replaced by every commit."""
-        self.held: tuple[Hold, TableVersion] | None = None
+        self.publication: tuple[Publication, TableVersion] | None = None
         """What readers see while a commit of several tables is applied."""
         self.compaction: Compaction | None = None
         self.changed_at: float | None = None
@@ -120,7 +120,7 @@ class RowStorage:
             self.generation.ages.note(after)
         self.now = TableVersion(self.generation, self.blocks, self.died, mark, self.marks)
         self.live.end = after
-        self.settled = {} if self.held is None else Unsettled()
+        self.settled = {} if self.publication is None else Unsettled()
         self.changed_at = time.time()
         self._changes_since += made + ended
 
@@ -129,13 +129,13 @@ class RowStorage:
     def snapshot(self, commit: int | None = None) -> MemorySnapshot:
         """Returns the rows now, or after one of the last commits that changed them."""
         self.check_open()
-        now, held, latest = (
+        now, publication, latest = (
             self.now,
-            self.held,
+            self.publication,
             self._latest,
-        )  # in this order: a hold precedes the rows under it
-        if held is not None and not held[0].over:
-            now = held[1]
+        )  # in this order: a publication precedes its rows
+        if publication is not None and not publication[0].done:
+            now = publication[1]
         if latest.table_version is not now:
             latest = self._latest = MemorySnapshot(self.schema, self.key, now)
         if commit is None or now.mark.commit <= commit:
@@ -162,28 +162,28 @@ class RowStorage:
         found = (self.schema.find(name) for name in columns)
         return tuple(sorted(name if c is None else c.name for c, name in zip(found, columns, strict=True)))
 
-    def hold(self, hold: Hold) -> None:
-        """Shows the current rows until the hold is over. Readers do not wait: those by key take the general path
+    def join(self, publication: Publication) -> None:
+        """Shows the current rows until the publication is done. Readers do not wait: those by key take the general path
         meanwhile, which reads a snapshot.
         """
         with self.writing:
-            self.held = hold, self.now
+            self.publication = publication, self.now
             self._begin_reads()
 
     def release(self) -> None:
-        """Returns readers by key to the fast path; the hold is over."""
+        """Returns readers by key to the fast path; the publication is done."""
         with self.writing:
-            self.held = None
+            self.publication = None
             if self.closed is None:
                 self._begin_reads()
 
     def _begin_reads(self) -> None:
-        """Gives readers what finds the newest rows, or, while they are held, nothing that finds them."""
+        """Gives readers what finds the newest rows, or, while they are not published, nothing that finds them."""
         self.live.current = False
-        held = self.held is not None
-        newest: Keys = MovedKeys() if held else self.generation.newest
-        self.live = Live(newest, self.blocks, 0 if held else self.mark.slots)
-        self.settled = Unsettled() if held else {}
+        waiting = self.publication is not None
+        newest: Keys = MovedKeys() if waiting else self.generation.newest
+        self.live = Live(newest, self.blocks, 0 if waiting else self.mark.slots)
+        self.settled = Unsettled() if waiting else {}
 
     # compacting, called by the writer
 

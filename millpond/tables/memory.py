@@ -23,11 +23,11 @@ from millpond.tables._batches import apply_batch
 from millpond.tables._codec import is_plain, make_reads
 from millpond.tables._edits import NOTHING, Edit, RowEdits
 from millpond.tables._free_memory import Room
-from millpond.tables._held import Hold
 from millpond.tables._hot import HOT_OPTION, HotRecords, may_stay
 from millpond.tables._limit import Limit
 from millpond.tables._lookup import compile_lookup
 from millpond.tables._options import OPTIONS
+from millpond.tables._publication import Publication
 from millpond.tables._reshape import Reshaped, copied, reshaped, sources_of
 from millpond.tables._rewind import Point
 from millpond.tables._snapshot import MemorySnapshot
@@ -36,7 +36,7 @@ from millpond.tables._storage import RowStorage
 from millpond.tables.base import Backend, Get, Has, Patch
 from millpond.types import Schema
 
-__all__ = ["BACKEND", "NOTHING", "Edit", "Hold", "MemoryTable", "Point"]
+__all__ = ["BACKEND", "NOTHING", "Edit", "MemoryTable", "Point", "Publication"]
 
 
 class MemoryTable(Backend):

@@ -39,9 +39,9 @@ from millpond.store.store import Store
 from millpond.store.undo import Undo
 from millpond.tables.base import Snapshot
 from millpond.types import Column, Schema
+from millpond.views.equal_views import EqualViews
 from millpond.views.in_commits import ViewsInCommits
 from millpond.views.live_view import Emit, LiveView
-from millpond.views.marks import Marks
 
 log = logging.getLogger("millpond")
 _LAST_COMMIT = 5.0
@@ -71,7 +71,7 @@ class Views:
         self._open_source = open_source
         self._keep_copy = keep_copy
         self._views: dict[str, LiveView] = {}
-        self.marks = Marks(store, evaluator.version)
+        self.marks = EqualViews(store, evaluator.version)
         self._in_commits = ViewsInCommits(store)
         store.dependents = self._in_commits
         self._before: dict[str, Snapshot] = {}

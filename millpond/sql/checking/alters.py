@@ -29,7 +29,7 @@ def check_alter(catalog: Catalog, s: st.AlterTable, resolver_of: ResolverOf) -> 
     if table.kind != "table":
         raise SqlError(f'"{table.name}" is a {table.kind}, not a table', place=s.place)
     if isinstance(s.action, st.SwapTable):
-        _check_beside(catalog, table, s.action.name, s)
+        _check_shadow(catalog, table, s.action.name, s)
         return CheckedSwap(s, table)
     if table.live:
         raise not_alterable(table.name, s)
@@ -128,7 +128,7 @@ def _after(catalog: Catalog, s: st.AlterTable, table: Relation, resolver: Resolv
             return table
 
 
-def _check_beside(catalog: Catalog, table: Relation, name: str, s: st.Statement) -> None:
+def _check_shadow(catalog: Catalog, table: Relation, name: str, s: st.Statement) -> None:
     beside = shadow_of(table.name)
     if name.lower() != beside.lower() or beside not in catalog:
         raise UnknownName(

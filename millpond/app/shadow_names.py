@@ -10,7 +10,7 @@ from millpond.sql.reserved_names import difference_of, is_shadow, shadow_of, wit
 from millpond.store.catalog import Saved, SavedRelation
 
 
-def beside_of(relation: Relation, catalog: Catalog) -> list[Relation]:
+def shadows_of(relation: Relation, catalog: Catalog) -> list[Relation]:
     """Returns what goes with a table: what is built beside it, and the view that compares both."""
     if relation.kind != "table":
         return []
@@ -26,7 +26,7 @@ def without_note(names: set[str], entries: SavedStatements) -> list[SavedRelatio
     return [replace(e, following=None) for e in found if e is not None and e.shadowed]
 
 
-def without_beside(saved: SavedStatements) -> dict[str, Saved]:
+def without_shadows(saved: SavedStatements) -> dict[str, Saved]:
     """Returns the statements of a state directory without what is kept beside its tables."""
     own = {
         name

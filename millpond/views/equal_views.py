@@ -16,11 +16,11 @@ from millpond.store.store import Store
 from millpond.version import __version__
 from millpond.views.live_view import LiveView
 
-MARKS = FINDINGS
+EQUAL_VIEWS = FINDINGS
 """The kind of the journal's entry that has them."""
 
 
-class Marks:
+class EqualViews:
     """Contains what the last app has recorded, and records it for the next one."""
 
     def __init__(self, store: Store, engine: str):
@@ -39,7 +39,7 @@ class Marks:
     def begin(self) -> None:
         """Removes a record that is not believed: the number of its commit may be given again."""
         if self._stale:
-            self._store.journal.drop_entry(MARKS, MARKS)
+            self._store.journal.drop_entry(EQUAL_VIEWS, EQUAL_VIEWS)
             self._stale = False
 
     def cover(self, view: LiveView) -> bool:
@@ -57,7 +57,9 @@ class Marks:
         found = {v.plan.name: self._print(v) for v in views if self._lasting(v)}
         if found:
             commit = self._store.journal.last_commit()
-            self._store.journal.put_entry(Entry(MARKS, MARKS, "", {"commit": commit, "views": found}))
+            self._store.journal.put_entry(
+                Entry(EQUAL_VIEWS, EQUAL_VIEWS, "", {"commit": commit, "views": found})
+            )
 
     def _lasting(self, view: LiveView) -> bool:
         """Returns whether its inputs and its table survive a restart unchanged, and its query answers the same."""

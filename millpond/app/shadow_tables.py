@@ -32,7 +32,7 @@ from millpond.store.undo import Undo
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Beside:
+class ShadowTables:
     """Keeps tables beside those that they may replace, and swaps them."""
 
     text: TextRun

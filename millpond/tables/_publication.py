@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 
-class Hold:
-    """Is shared by the tables of a commit. Setting ``over`` shows the new rows of all of them in one step."""
+class Publication:
+    """Is shared by the tables of a commit. Setting ``done`` shows the new rows of all of them in one step."""
 
-    __slots__ = ("over",)
+    __slots__ = ("done",)
 
     def __init__(self) -> None:
-        self.over = False
+        self.done = False
 
 
 class Unsettled(dict[tuple[str, ...], Any]):
