@@ -52,7 +52,7 @@ def _shown(init: Init) -> Init:
 
 
 class App:
-    """Streams, tables and queries of one SQL text.
+    """Runs the streams, tables and queries of one SQL text.
 
     ``path_or_sql`` is the path of a SQL file, or SQL. ``state`` is the directory that keeps everything across
     restarts; without it nothing is kept. ``master`` is the Spark master, by default this machine's cores; ``store`` is
@@ -249,8 +249,9 @@ class App:
         self._runtime.drain(timeout)
 
     def ready(self) -> Readiness:
-        """True when every table is loaded and every query runs; it also tells what is loading, how far that is, and
-        what is wrong."""
+        """Returns an object that is true when every table is loaded and every query runs; it also tells what is
+        loading, how far that is, and what is wrong.
+        """
         return self._runtime.ready()
 
     def serve(

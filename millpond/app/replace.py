@@ -163,8 +163,8 @@ class Replacements:
         return Way("altered", tuple(columns), tuple(options.items()))
 
     def _way_of_view(self, checked: CheckedCreate, before: Relation) -> Way:
-        """Named views and materialized views follow a view, and so do joins with it. A statement whose stream is read
-        through the view would have to begin again.
+        """Checks what reads a view that is replaced. Named views and materialized views follow it, and so do joins
+        with it. A statement whose stream is read through the view would have to begin again.
         """
         users = naming(before.name, self.saved, self.users, self.runner, self.views)
         running = before.running or checked.relation.running

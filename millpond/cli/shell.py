@@ -58,7 +58,7 @@ def shell(
     format: Annotated[Format, typer.Option(help="How rows are written.")] = Format.table,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show stack traces.")] = False,
 ) -> None:
-    """A shell: statements with history and completion, or from standard input."""
+    """Runs a shell: statements with history and completion, or from standard input."""
     with reporting("sql", verbose=verbose) as report:
         from millpond.cli.sessions import open_session
 

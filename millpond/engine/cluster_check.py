@@ -29,7 +29,7 @@ Found = tuple[str, tuple[str, ...], tuple[tuple[str, str], ...], bool]
 
 
 class Seen(NamedTuple):
-    """What one task has found on its host."""
+    """Contains what one task has found on its host."""
 
     host: str
     missing: tuple[str, ...]

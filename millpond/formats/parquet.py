@@ -52,7 +52,7 @@ class Parquet(Format):
         return found
 
     def bytes_for_spark(self, path: str, columns: pa.Schema, pieces: Sequence[Piece]) -> list[range]:
-        """The first row groups of a file begin with it, the last ones have no end."""
+        """Returns the bytes of each piece: the first begin with the file, the last have no end."""
         with self._open(path) as file:
             check_columns(file, columns, [group for piece in pieces for group in piece.groups])
             begins = [0, *starts_of(file)[1:], END]

@@ -91,11 +91,11 @@ class Loader:
             self._ended.notify_all()
 
     def begin_loading(self, name: str) -> None:
-        """From now on this thread makes a table and fills it: queries of others on it wait."""
+        """Notes that this thread makes a table and fills it: queries of others on it wait from now on."""
         self._loading.add(name.lower())
 
     def end_loading(self, name: str) -> None:
-        """The table is full, or gone."""
+        """Notes that the table is full, or gone."""
         self._loading.discard(name.lower())
         self._tell()
 

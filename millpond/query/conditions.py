@@ -79,7 +79,7 @@ class Condition:
         return self.way[0] == "spark"
 
     def rows(self, table: pa.Table) -> pa.Table:
-        """Those rows of the table for which the condition holds; they may have their numbers."""
+        """Returns those rows of the table for which the condition holds; they may have their numbers."""
         return (self._numbered if ROW in table.column_names else self._plain)(table)
 
     def is_of(self, relation: Relation) -> bool:

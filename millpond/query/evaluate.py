@@ -58,8 +58,9 @@ class Evaluator:
         return "duckdb", "in process"
 
     def in_process(self, query: Resolved, slots: QuerySlots | None = None) -> Answer | None:
-        """A function that answers the query again and again without Spark, each time in its turn; None where only
-        Spark can."""
+        """Returns a function that answers the query again and again without Spark, each time in its turn; None where
+        only Spark can.
+        """
         try:
             sql, names = self._to_duckdb(query), list(query.schema.names)
         except Unrenderable:
@@ -151,7 +152,7 @@ class Evaluator:
         return self.answers(query)(tables)
 
     def answer_in_turn(self, query: Resolved, tables: Mapping[str, pa.Table]) -> pa.Table:
-        """As ``answer``, for a query that may wait for others. Whoever asks holds no lock."""
+        """Answers as ``answer`` does, for a query that may wait for others. Whoever asks holds no lock."""
         in_process = self.in_process(query, self.slots)
         return self._by_spark(query)(tables) if in_process is None else in_process(tables)
 

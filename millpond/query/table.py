@@ -81,8 +81,9 @@ class Table(Reader):
         return table
 
     def with_rows_of(self, backend: Backend, writer: Writer, relation: Relation) -> Table:
-        """The same table over other rows, with another writer of their changes; what is compiled for the relation is
-        shared."""
+        """Returns the same table over other rows, with another writer of their changes; what is compiled for the
+        relation is shared.
+        """
         table: Table = Table.__new__(Table)
         shared = relation is self.relation
         table._set_up(
@@ -128,7 +129,7 @@ class Table(Reader):
         self._set_up(other._compiler, other._backend, other._writer)
 
     def reshape(self, relation: Relation, backend: Backend, writer: Writer) -> None:
-        """From now on it is the table over that backend, which has the columns of the relation and the same rows."""
+        """Makes it the table over that backend, which has the columns of the relation and the same rows."""
         self._backend, self._writer = backend, writer
         self._compile_for(Compiler(relation, self._compiler.evaluator))
 

@@ -23,7 +23,7 @@ Step = Callable[[Snapshot], Found]
 
 
 class Widened(Closed):
-    """The table has columns that what was compiled does not know: it would lose their values."""
+    """Is raised if the table has columns that what was compiled does not know: it would lose their values."""
 
 
 def change_compiled(

@@ -41,8 +41,8 @@ _PART = 8 << 20
 
 @dataclass
 class CollectionChanges:
-    """What a commit changes in one collection: documents that are put, by what identifies them, and those that end
-    (None).
+    """Contains what a commit changes in one collection: documents that are put, by what identifies them, and those
+    that end (None).
     """
 
     documents: dict[Any, Document | None] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class CollectionChanges:
 
 @dataclass
 class CommitChanges:
-    """What a commit changes, by collection."""
+    """Contains what a commit changes, by collection."""
 
     collections: dict[str, CollectionChanges] = field(default_factory=dict)
 
@@ -151,7 +151,7 @@ def _sized(items: Sequence[T], size_of: Callable[[T], int]) -> Iterator[tuple[li
 
 @dataclass(frozen=True)
 class State:
-    """What the state says, without changes."""
+    """Returns what the state says, without changes."""
 
     number: int
     applied: bool

@@ -37,7 +37,9 @@ class ObjectStorage(Storage):
             self._store.files.pipe_file(path, data)
 
     def move(self, source: str, target: str, *, replaces: bool) -> bool:
-        """A copy replaces another object: who publishes has looked before whether there is one."""
+        """Copies the object to its final name. A copy replaces another object: who publishes has looked before whether
+        there is one.
+        """
         with self._asking(target):
             try:
                 self._store.files.cp_file(source, target)

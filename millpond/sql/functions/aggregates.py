@@ -1,4 +1,4 @@
-"""Aggregates, with their state over a stream."""
+"""Declares aggregates, with their state over a stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encryption, bitmaps, geometries and vectors."""
+"""Declares functions of encryption, bitmaps, geometries and vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Casts: CAST itself, and types whose names are functions that cast to them."""
+"""Declares casts: CAST itself, and types whose names are functions that cast to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON, variants, XML, CSV, Avro and URLs."""
+"""Declares functions of JSON, variants, XML, CSV, Avro and URLs."""
 
 from __future__ import annotations
 

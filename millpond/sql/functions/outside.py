@@ -1,4 +1,4 @@
-"""What reaches files, hosts or the JVM: nobody may call it."""
+"""Declares functions that reach files, hosts or the JVM: nobody may call them."""
 
 from __future__ import annotations
 

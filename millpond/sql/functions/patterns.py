@@ -1,4 +1,4 @@
-"""LIKE, regular expressions, and what splits by them."""
+"""Declares LIKE, regular expressions, and what splits by them."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Group(Operator):
 
     @property
     def bytes(self) -> int:
-        """The values are counted apart: some groups may have most of them."""
+        """Estimates the memory; the values are counted apart, since some groups may have most of them."""
         kept = {i + 1: kept for i, _, kept in self._kept if kept.keeps_values}
         groups = (
             (key, [s for i, s in enumerate(self._made(g)) if i not in kept])

@@ -1,4 +1,4 @@
-"""Joins: a change of one side finds the rows of the other by index."""
+"""Keeps joins: a change of one side finds the rows of the other by index."""
 
 from __future__ import annotations
 
