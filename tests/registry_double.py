@@ -10,10 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote
 
 
 class RegistryDouble:
-    """``GET /schemas/ids/{id}``, ``GET /subjects/{s}/versions/latest``, ``POST /subjects/{s}/versions``."""
+    """``GET /schemas/ids/{id}``, ``GET /subjects/{s}/versions/{latest or a number}``, ``POST
+    /subjects/{s}/versions``.
+    """
 
     def __init__(self, login: str | None = None):
         self.schemas: dict[int, dict[str, Any]] = {}
@@ -47,9 +50,12 @@ class RegistryDouble:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
-    def add(self, subject: str, schema: Any, kind: str = "AVRO") -> int:
+    def add(self, subject: str, schema: Any, kind: str = "AVRO", *, refers: Any = ()) -> int:
+        """Adds a schema. ``refers`` are a name, a subject and a version each."""
         text = schema if isinstance(schema, str) and schema.startswith("{") else json.dumps(schema)
-        entry = {"schema": text} | ({"schemaType": kind} if kind != "AVRO" else {})
+        entry: dict[str, Any] = {"schema": text} | ({"schemaType": kind} if kind != "AVRO" else {})
+        if refers:
+            entry["references"] = [dict(zip(("name", "subject", "version"), r, strict=True)) for r in refers]
         number = next((n for n, known in self.schemas.items() if known == entry), len(self.schemas) + 1)
         self.schemas[number] = entry
         versions = self.subjects.setdefault(subject, [])
@@ -66,12 +72,16 @@ class RegistryDouble:
         if method == "GET" and parts[:2] == ["schemas", "ids"]:
             found = self.schemas.get(int(parts[2]))
             return (200, found) if found else (404, {"error_code": 40403, "message": "Schema not found"})
-        if method == "GET" and parts[0] == "subjects" and parts[2:] == ["versions", "latest"]:
-            versions = self.subjects.get(parts[1])
+        if method == "GET" and parts[0] == "subjects" and parts[2:3] == ["versions"] and len(parts) == 4:
+            subject = unquote(parts[1])
+            versions = self.subjects.get(subject)
             if not versions:
-                return 404, {"error_code": 40401, "message": f"Subject '{parts[1]}' not found."}
-            at = {"subject": parts[1], "version": len(versions), "id": versions[-1]}
-            return 200, at | self.schemas[versions[-1]]
+                return 404, {"error_code": 40401, "message": f"Subject '{subject}' not found."}
+            wanted = len(versions) if parts[3] == "latest" else int(parts[3])
+            if not 1 <= wanted <= len(versions):
+                return 404, {"error_code": 40402, "message": f"Version {wanted} not found."}
+            number = versions[wanted - 1]
+            return 200, {"subject": subject, "version": wanted, "id": number} | self.schemas[number]
         if method == "POST" and parts[0] == "subjects" and parts[2:] == ["versions"]:
             if self.refuse:
                 return 409, {"error_code": 409, "message": self.refuse}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -184,6 +185,81 @@ def test_json_of_a_registry(registry: RegistryDouble) -> None:
     assert found.rows.column("more").to_pylist() == [None, None, 1]
     assert found.places.to_pylist() == [0, 2, 5]
     assert sorted(s["place"] for s in found.rejected.to_pylist()) == [1, 3, 4]
+
+
+STREET = {
+    "type": "record",
+    "name": "Street",
+    "namespace": "shop",
+    "fields": [{"name": "street", "type": "string"}],
+}
+BUYER = {"type": "record", "name": "Buyer", "namespace": "shop", "fields": [
+    {"name": "name", "type": "string"}, {"name": "lives", "type": "Street"}]}  # fmt: skip
+SALE = {"type": "record", "name": "Sale", "namespace": "shop", "fields": [
+    {"name": "id", "type": "long"}, {"name": "buyer", "type": ["null", "shop.Buyer"]},
+    {"name": "ship", "type": {"type": "array", "items": "Street"}}]}  # fmt: skip
+INLINED = {**SALE, "fields": [
+    SALE["fields"][0],
+    {"name": "buyer", "type": ["null", {**BUYER, "fields": [BUYER["fields"][0], {"name": "lives", "type": STREET}]}]},
+    SALE["fields"][2]]}  # fmt: skip
+
+
+def test_schemas_that_refer_to_others(registry: RegistryDouble) -> None:
+    registry.add("streets/of the shop", STREET | {"fields": []})
+    registry.add("streets/of the shop", STREET)
+    street = ("shop.Street", "streets/of the shop", 2)
+    registry.add("buyers", BUYER, refers=[street])
+    number = registry.add("t-value", SALE, refers=[("shop.Buyer", "buyers", 1), street])
+    key = registry.add("t-key", {**BUYER, "name": "Key"}, refers=[street])
+    lost = registry.add("x-value", SALE, refers=[("shop.Buyer", "buyers", 7)])
+    source = KafkaSource("kafka://t", of_registry(registry, **{"key.format": "avro"}), None)
+    assert columns(source) == {
+        "id": "BIGINT", "buyer": "STRUCT<`name`: STRING, `lives`: STRUCT<`street`: STRING>>",
+        "ship": "ARRAY<STRUCT<`street`: STRING>>",
+    }  # fmt: skip
+    home = {"street": "High St"}
+    rows = [{"id": 1, "buyer": {"name": "Ann", "lives": home}, "ship": [home, {"street": "Quay"}]},
+            {"id": 2, "buyer": None, "ship": []}]  # fmt: skip
+    inlined = {**BUYER, "name": "Key", "fields": [BUYER["fields"][0], {"name": "lives", "type": STREET}]}
+    keys = [
+        header(key) + v
+        for v in encoded([r["buyer"] or {"name": "", "lives": home} for r in rows], inlined).to_pylist()
+    ]
+    bodies = [header(number) + v for v in encoded(rows, INLINED).to_pylist()]
+    found = source.decode(messages(*bodies, header(lost) + b"\x02", keys=[*keys, keys[0]]))
+    assert found.rows.select(["id", "buyer", "ship"]).to_pylist() == rows
+    assert json.loads(found.rows["_key"][0].as_py()) == {"name": "Ann", "lives": home}
+    [rejected] = found.rejected.to_pylist()
+    assert rejected["place"] == 2 and 'refers to version 7 of "buyers"' in rejected["reason"]
+    # Each is asked for once, whoever refers to it.
+    source.decode(messages(*bodies, keys=keys))
+    assert Counter(a for a in registry.asked if "of%20the%20shop" in a).most_common(1)[0][1] <= 3
+    assert "GET /subjects/streets%2Fof%20the%20shop/versions/1" not in registry.asked
+
+
+def test_json_schemas_that_refer_to_others(registry: RegistryDouble) -> None:
+    where = {"type": "object", "properties": {"street": {"type": "string"}, "no": {"$ref": "#/$defs/no"}}}
+    street = {"$defs": {"where": where, "no": {"type": "integer"}}}
+    buyer = {"$id": "http://shop/buyer.json", "type": "object", "properties": {
+        "name": {"type": "string"}, "lives": {"$ref": "street.json#/$defs/where"}, "knows": {"$ref": "#"}}}  # fmt: skip
+    sale = {"type": "object", "properties": {"id": {"type": "integer"}, "buyer": {"$ref": "http://shop/buyer.json"},
+            "tags": {"type": "array", "items": {"$ref": "#/definitions/tag~1s"}}, "lost": {"$ref": "nowhere.json"}},
+            "definitions": {"tag/s": {"type": "boolean"}}}  # fmt: skip
+    registry.add("streets", street, "JSON")
+    registry.add("buyers", buyer, "JSON", refers=[("http://shop/street.json", "streets", 1)])
+    registry.add("t-value", sale, "JSON", refers=[("http://shop/buyer.json", "buyers", 1)])
+    assert columns(KafkaSource("kafka://t", of_registry(registry, "json"), None)) == {
+        "id": "BIGINT",
+        "buyer": "STRUCT<`name`: STRING, `lives`: STRUCT<`street`: STRING, `no`: BIGINT>, `knows`: STRING>",
+        "tags": "ARRAY<BOOLEAN>", "lost": "STRING",
+    }  # fmt: skip
+
+
+def test_schemas_that_refer_in_a_circle(registry: RegistryDouble) -> None:
+    registry.add("a", STREET, refers=[("shop.Street", "t-value", 1)])
+    registry.add("t-value", SALE, refers=[("shop.Street", "a", 1)])
+    with pytest.raises(InvalidOption, match='there is no type "shop'):
+        KafkaSource("kafka://t", of_registry(registry), None).schema()
 
 
 def test_keys_of_a_registry(registry: RegistryDouble) -> None:

@@ -8,7 +8,7 @@ them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,8 @@ _PLAIN: dict[str, pa.DataType] = {
     "bytes": pa.binary(),
     "string": pa.string(),
 }
+References = Sequence[tuple[str, str]]
+"""The name and the text of each schema that is referred to; what one refers to precedes it."""
 UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
 _NUMBERS = ({"int", "long"}, {"float", "double"})
 
@@ -59,9 +61,9 @@ class Node:
         return self.kind == "null" or (self.kind == "fixed" and self.size == 0)
 
 
-def parse_avro(text: str) -> Node:
+def parse_avro(text: str, references: References = ()) -> Node:
     """Parses the schema of a record. Raises InvalidOption."""
-    node = parse_type(text)
+    node = parse_type(text, references)
     if node.kind != "record":
         raise InvalidOption(
             f"the schema of Avro is a {node.kind}, and messages are records", hint='{"type": "record", …}'
@@ -69,10 +71,13 @@ def parse_avro(text: str) -> Node:
     return node
 
 
-def parse_type(text: str) -> Node:
-    """Parses the schema of any type. Raises InvalidOption."""
+def parse_type(text: str, references: References = ()) -> Node:
+    """Parses the schema of any type; it may name the types of the references. Raises InvalidOption."""
+    parser = _Parser()
     try:
-        return _Parser().node(json.loads(text), "")
+        for _, other in references:
+            parser.node(json.loads(other), "")
+        return parser.node(json.loads(text), "")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidOption(f"not a schema of Avro: {error}") from None
 

@@ -6,8 +6,9 @@ What has no type in Millpond, such as a choice of several types, is STRING: it c
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote, urljoin
 
 import pyarrow as pa
 
@@ -28,10 +29,13 @@ _FORMATS: Mapping[tuple[str, str], pa.DataType] = {
 }
 
 
-def columns_of(text: str) -> Schema:
-    """Returns the columns of objects of a schema. Raises InvalidOption."""
+def columns_of(text: str, references: Sequence[tuple[str, str]] = ()) -> Schema:
+    """Returns the columns of objects of a schema; ``$ref`` finds what is in it and in the references, by their names.
+    Raises InvalidOption.
+    """
     try:
-        found = _type(json.loads(text))
+        documents = {name: json.loads(other) for name, other in references}
+        found = _Types(documents).of(json.loads(text))
     except ValueError as error:
         raise InvalidOption(f"not a JSON Schema: {error}") from None
     if not pa.types.is_struct(found):
@@ -39,24 +43,59 @@ def columns_of(text: str) -> Schema:
     return Schema(tuple(Column(f.name, f.type) for f in found))
 
 
-def _type(data: Any) -> pa.DataType:
-    if not isinstance(data, dict):
-        return pa.string()
-    for several in ("oneOf", "anyOf"):
-        real = [d for d in data.get(several, ()) if d != {"type": "null"}]
-        if len(real) == 1:
-            return _type(real[0])
-    kind = data.get("type", "object" if "properties" in data else None)
-    if isinstance(kind, list):
-        real = [k for k in kind if k != "null"]
-        kind = real[0] if len(real) == 1 else None
-    if kind == "object" and data.get("properties"):
-        return pa.struct([pa.field(name, _type(inner)) for name, inner in data["properties"].items()])
-    if kind == "object" and isinstance(data.get("additionalProperties"), dict):
-        return pa.map_(pa.string(), _type(data["additionalProperties"]))
-    if kind == "array" and isinstance(data.get("items"), dict):
-        return pa.list_(pa.field("element", _type(data["items"])))
-    return _FORMATS.get((kind or "", data.get("format", "")), _TYPES.get(kind or "", pa.string()))
+class _Types:
+    """Finds the types of the parts of a schema. ``documents`` are those that it refers to, by name."""
+
+    def __init__(self, documents: Mapping[str, Any]):
+        self._documents = documents
+        self._within: list[tuple[str, str]] = []
+
+    def of(self, document: Any, name: str = "") -> pa.DataType:
+        return self._type(document, document, name)
+
+    def _type(self, data: Any, document: Any, name: str) -> pa.DataType:
+        """Returns the type of a part of a document."""
+        if not isinstance(data, dict):
+            return pa.string()
+        if isinstance(data.get("$ref"), str):
+            return self._referred(data["$ref"], document, name)
+        for several in ("oneOf", "anyOf"):
+            real = [d for d in data.get(several, ()) if d != {"type": "null"}]
+            if len(real) == 1:
+                return self._type(real[0], document, name)
+        kind = data.get("type", "object" if "properties" in data else None)
+        if isinstance(kind, list):
+            real = [k for k in kind if k != "null"]
+            kind = real[0] if len(real) == 1 else None
+        if kind == "object" and data.get("properties"):
+            inner = {field: self._type(part, document, name) for field, part in data["properties"].items()}
+            return pa.struct([pa.field(field, dtype) for field, dtype in inner.items()])
+        if kind == "object" and isinstance(data.get("additionalProperties"), dict):
+            return pa.map_(pa.string(), self._type(data["additionalProperties"], document, name))
+        if kind == "array" and isinstance(data.get("items"), dict):
+            return pa.list_(pa.field("element", self._type(data["items"], document, name)))
+        return _FORMATS.get((kind or "", data.get("format", "")), _TYPES.get(kind or "", pa.string()))
+
+    def _referred(self, reference: str, document: Any, name: str) -> pa.DataType:
+        """Returns the type of what is referred to; STRING if it is not there, or contains itself."""
+        where, _, pointer = reference.partition("#")
+        if where:
+            base = str(document.get("$id", "")) if isinstance(document, dict) else ""
+            name = next((n for n in (where, urljoin(base, where)) if n in self._documents), "")
+            if not name:
+                return pa.string()
+            document = self._documents[name]
+        if (name, pointer) in self._within:
+            return pa.string()
+        part = document
+        for key in pointer.split("/")[1:]:
+            key = unquote(key).replace("~1", "/").replace("~0", "~")
+            part = part.get(key) if isinstance(part, dict) else None
+        self._within.append((name, pointer))
+        try:
+            return self._type(part, document, name)
+        finally:
+            self._within.pop()
 
 
 def to_jsonschema(columns: Schema, name: str) -> str:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from millpond.errors import BadData
 from millpond.formats.avroread import is_text, read_avro
-from millpond.formats.avroschema import Node, parse_type
+from millpond.formats.avroschema import Node, References, parse_type
 from millpond.formats.jsontext import to_json
 from millpond.formats.wire import HEADER, UNFRAMED, Schemas, by_schema, stripped
 from millpond.types import type_name
@@ -66,7 +66,7 @@ class KeyTexts:
                 raise BadData(UNFRAMED)
             described = self._schemas.schema(number)
             if self._avro and number not in self._nodes:
-                self._nodes[number] = _record(described.text)
+                self._nodes[number] = _record(described.text, described.references)
         if not self._avro:
             return _utf8(keys if self._schemas is None else stripped(keys))
         node = self._nodes[number]
@@ -78,9 +78,9 @@ class KeyTexts:
         return Keys(rows.column(0).cast(pa.string()), bad, reasons)
 
 
-def _record(text: str) -> Node:
+def _record(text: str, references: References = ()) -> Node:
     """Returns a key that is not a record as a record with one field: its bytes are the same."""
-    node = parse_type(text)
+    node = parse_type(text, references)
     return node if node.kind == "record" else Node("record", pa.struct([("", node.type)]), (node,), ("",))
 
 

@@ -21,6 +21,8 @@ class Described(NamedTuple):
     number: int
     kind: str
     text: str
+    references: tuple[tuple[str, str], ...] = ()
+    """The name and the text of each schema that it refers to, also through others; what one refers to precedes it."""
 
 
 class Schemas(Protocol):

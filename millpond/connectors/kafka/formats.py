@@ -116,7 +116,7 @@ class ValueFormat:
                     f"the schema of \"{self._subject}\" in the registry is {latest.kind}, and 'format' is"
                     f" {self.kind.name}"
                 )
-            return settle_schema(self.kind.columns_of(latest.text))
+            return settle_schema(self.kind.columns_of(latest))
         known = self.kind.columns(self._values)
         return None if known is None else settle_schema(known)
 

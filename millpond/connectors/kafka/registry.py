@@ -57,7 +57,7 @@ class Registry:
             found = self._ask("GET", f"/schemas/ids/{number}")
             if found is None:
                 raise BadData(f"the registry of schemas at {self.url} has no schema {number}")
-            self._known[number] = _described(number, found)
+            self._known[number] = self._described(number, found)
         return self._known[number]
 
     def latest(self, subject: str) -> Described:
@@ -69,7 +69,7 @@ class Registry:
                 hint="declare the columns, or wait for it with 'topic.wait.timeout' = '60s'",
             )
         number = int(found["id"])
-        self._known[number] = _described(number, found)
+        self._known[number] = self._described(number, found)
         return self._known[number]
 
     def register(self, subject: str, kind: str, text: str) -> int:
@@ -80,6 +80,32 @@ class Registry:
         if found is None:
             raise SourceError(f"{self.url} is no registry of schemas", hint="check 'schema.registry.url'")
         return int(found["id"])
+
+    def _described(self, number: int, found: Mapping[str, Any]) -> Described:
+        """Returns the schema with those that it refers to. Raises BadData if one is missing."""
+        others: dict[tuple[str, int], tuple[str, str] | None] = {}
+        self._follow(found, others, f"schema {number}")
+        references = tuple(other for other in others.values() if other is not None)
+        return Described(number, str(found.get("schemaType") or "AVRO"), str(found["schema"]), references)
+
+    def _follow(
+        self, found: Mapping[str, Any], others: dict[tuple[str, int], tuple[str, str] | None], of: str
+    ) -> None:
+        """Adds what a schema refers to, each version of a subject once, and what one refers to before itself."""
+        for reference in found.get("references") or ():
+            subject, version = str(reference["subject"]), int(reference["version"])
+            if (subject, version) in others:
+                continue
+            others[subject, version] = None  # a circle ends here
+            other = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/{version}")
+            if other is None:
+                raise BadData(
+                    f'{of} refers to version {version} of "{subject}", which the registry of schemas at {self.url}'
+                    " does not have"
+                )
+            self._follow(other, others, of)
+            del others[subject, version]
+            others[subject, version] = str(reference["name"]), str(other["schema"])
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
         """Returns the response; None if what was requested does not exist."""
@@ -118,12 +144,6 @@ class Registry:
         if not isinstance(found, dict):
             raise SourceError(f"{self.url} is no registry of schemas", hint="check 'schema.registry.url'")
         return found
-
-
-def _described(number: int, found: Mapping[str, Any]) -> Described:
-    if found.get("references"):
-        raise BadData(f"schema {number} refers to others, which is not supported")
-    return Described(number, str(found.get("schemaType") or "AVRO"), str(found["schema"]))
 
 
 def _said(error: HTTPError) -> str:

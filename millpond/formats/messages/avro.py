@@ -16,7 +16,7 @@ from millpond.formats.avroread import read_avro
 from millpond.formats.avroschema import Node, parse_avro, to_avro
 from millpond.formats.avrowrite import write_avro
 from millpond.formats.messages.base import RowMessages, Writer, others
-from millpond.formats.wire import HEADER, UNFRAMED, Schemas, by_schema
+from millpond.formats.wire import HEADER, UNFRAMED, Described, Schemas, by_schema
 from millpond.options import Option
 from millpond.types import Schema
 
@@ -97,8 +97,8 @@ class AvroMessages(RowMessages):
         return cls.discover([], values)
 
     @classmethod
-    def columns_of(cls, text: str) -> Schema:
-        return parse_avro(text).columns
+    def columns_of(cls, described: Described) -> Schema:
+        return parse_avro(described.text, described.references).columns
 
     def fresh(self, values: pa.Array) -> Schema:
         found: dict[str, Any] = {}
@@ -138,7 +138,7 @@ class AvroMessages(RowMessages):
             if described.kind != "AVRO":
                 raise BadData(f"schema {number} is not of Avro but {described.kind}")
             try:
-                self._nodes[number] = parse_avro(described.text)
+                self._nodes[number] = parse_avro(described.text, described.references)
             except InvalidOption as error:
                 raise BadData(f"schema {number}: {error.message}") from None
         return self._nodes[number]

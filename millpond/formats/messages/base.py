@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from millpond.errors import BadData, UnknownName, did_you_mean
 from millpond.extensions import classes_in, offered, offered_class
 from millpond.formats.received import no_rows
-from millpond.formats.wire import Schemas
+from millpond.formats.wire import Described, Schemas
 from millpond.options import Option
 from millpond.types import Schema
 
@@ -114,7 +114,7 @@ class Messages(ABC):
         return None
 
     @classmethod
-    def columns_of(cls, text: str) -> Schema:
+    def columns_of(cls, described: Described) -> Schema:
         """Returns the columns of a schema in a registry, of a format that is ``registered`` there."""
         raise AssertionError(f"{cls.name} has no schemas")
 

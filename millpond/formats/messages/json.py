@@ -19,7 +19,7 @@ from millpond.formats.jsontext import to_json
 from millpond.formats.jsontypes import discover_records
 from millpond.formats.jsonvalues import DECODER
 from millpond.formats.messages.base import SAMPLE, RowMessages, Writer, joined, others
-from millpond.formats.wire import UNFRAMED, by_schema, stripped
+from millpond.formats.wire import UNFRAMED, Described, by_schema, stripped
 from millpond.types import Schema, quote, type_name
 
 _AS_WE_WRITE = (
@@ -79,8 +79,8 @@ class JsonMessages(RowMessages):
         return discover_records(map(json_object, readable(sample) or sample))
 
     @classmethod
-    def columns_of(cls, text: str) -> Schema:
-        return columns_of(text)
+    def columns_of(cls, described: Described) -> Schema:
+        return columns_of(described.text, described.references)
 
     @classmethod
     def decoding_sql(cls, columns: Schema) -> str | None:
