@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, settings
 
 from millpond.query.evaluate import Evaluator
 from tests.contract.places import Places
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 def pytest_configure() -> None:
     make_them_quick()
+    # How long an example takes depends on what else the machine does.
+    settings.register_profile("millpond", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("millpond")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
