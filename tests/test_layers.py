@@ -410,8 +410,14 @@ PRODUCTS = {
     "mongo": "mongodb",
     "sqlite": "sqlite",
     "s3": "objects",
+    "delta": "delta",
+    "deltalake": "delta",
 }
 """Names of products, and the folder of ``connectors/`` that may name them."""
+WHOLE_WORDS = ("s3", "delta")
+"""What counts only as a word of its own: ``timedelta`` is no product."""
+WORDS = {"delta": "views/"}
+"""Names of products that are plain words, and the folder where they are: a Delta of rows is what changes a view."""
 ABOUT = ("journal", "demo", "cli/demo")
 """What is about a product itself: the journal is a SQLite file, and the demo shows Kafka."""
 NAMED = {
@@ -419,6 +425,7 @@ NAMED = {
     "sql/uris.py": 4,  # kafka_topic('orders') is a word of the language, declared here alone
     "sql/functions/outside.py": 1,  # its line in the reference
     "sql/catalog.py": 1,  # the hint that says it
+    "sql/versions.py": 2,  # the hint that says what has versions
     "sql/realtime.py": 1,  # a message: what Spark's real-time mode reads
     "tables/cache.py": 1,  # a hint: the backend that needs no server
     "connectors/sql/client.py": 5,  # SQLAlchemy's SQLite creates a file that is not there
@@ -428,11 +435,12 @@ NAMED = {
 
 def products_named(root: Path) -> dict[str, int]:
     package, found = root / PACKAGE, dict[str, int]()
-    names = re.compile("|".join(rf"\b{p}\b" if len(p) < 4 else p for p in PRODUCTS), re.IGNORECASE)
+    names = re.compile("|".join(rf"\b{p}\b" if p in WHOLE_WORDS else p for p in PRODUCTS), re.IGNORECASE)
     for file in sorted(package.rglob("*.py")):
         name = file.relative_to(package).as_posix()
         if not name.startswith(ABOUT):
-            folders = [PRODUCTS[product.lower()] for product in names.findall(file.read_text())]
+            products = [product.lower() for product in names.findall(file.read_text())]
+            folders = [PRODUCTS[p] for p in products if p not in WORDS or not name.startswith(WORDS[p])]
             count = sum(not name.startswith(f"connectors/{folder}/") for folder in folders)
             found |= {name: count} if count else {}
     return found
@@ -447,10 +455,17 @@ def test_the_count_finds_products(tmp_path: Path) -> None:
         "connectors/kafka/source.py": "Kafka, but not Redis",
         "app/app.py": "PostgreSQL and S3; neither sets3 nor s30",
         "journal/writer.py": "SQLite",
+        "store/base.py": "a timedelta; Delta by delta-rs from deltalake",
+        "views/rows.py": "a Delta of rows, not of deltalake",
     }.items():
         (tmp_path / PACKAGE / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / PACKAGE / name).write_text(text)
-    assert products_named(tmp_path) == {"connectors/kafka/source.py": 1, "app/app.py": 2}
+    assert products_named(tmp_path) == {
+        "connectors/kafka/source.py": 1,
+        "app/app.py": 2,
+        "store/base.py": 3,
+        "views/rows.py": 1,
+    }
 
 
 WRONG = [

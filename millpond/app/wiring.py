@@ -152,7 +152,6 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     statements = Statements(
         store,
         catalog,
-        evaluator,
         Stages(evaluator, clock, spark.session, settings.engine),
         turn,
         emitted,

@@ -158,7 +158,7 @@ def _pipeline(plan: PipelinePlan, ways: Ways, rule: EngineRule) -> Iterator[str]
     if isinstance(plan, FoldPlan):
         yield from _fold(plan.fold, ways, rule)
     if isinstance(plan, GroupsPlan):
-        yield _merged(plan.aggregation, ways)
+        yield _merged(plan.aggregation, ways, rule)
         yield from explain_state(plan.aggregation)
     waits = explain_misses(plan.miss) if plan.miss is not None else []
     yield from waits
@@ -250,7 +250,13 @@ def _join(plan: JoinPlan, ways: Ways, rule: EngineRule) -> Iterator[str]:
             yield from _join(side.below, ways, rule)
         yield from _batch(side.batch, ways, rule, _above(rule, None) if side.below is not None else None)
     who, why = ways.way(plan.join.pairs)
-    yield from explain_join(plan.join, f"pairs {rule}" if who == "duckdb" else f"pairs by Spark ({why})")
+    if who == "duckdb":
+        pairs = f"pairs {rule}"
+    elif rule.engine == "process":
+        pairs = f"pairs refused, only Spark can find them ({why}), and the engine is 'process'"
+    else:
+        pairs = f"pairs by Spark ({why})"
+    yield from explain_join(plan.join, pairs)
 
 
 def _pairs(collected: str | None) -> str:
@@ -300,10 +306,13 @@ def _batch(batch: BatchPlan, ways: Ways, rule: EngineRule, by: str | None = None
     yield f"batch sql: {batch.sql}"
 
 
-def _merged(aggregation: Aggregation, ways: Ways) -> str:
+def _merged(aggregation: Aggregation, ways: Ways, rule: EngineRule) -> str:
     """Describes who merges the groups of a batch with the stored ones."""
     found = [ways.way(query) for query in (aggregation.merge, aggregation.final)]
-    by = next((f"by Spark ({why})" for who, why in found if who == "spark"), "in process, large batches too")
+    why = next((why for who, why in found if who == "spark"), None)
+    if why is not None and rule.engine == "process":
+        return f"merge stage: refused, only Spark can merge groups ({why}), and the engine is 'process'"
+    by = f"by Spark ({why})" if why is not None else "in process, large batches too"
     window = aggregation.window.window if aggregation.window is not None else None
     sessions = " and become sessions" if window is not None and window.kind == "session" else ""
     return f"merge stage: {by}: the groups of a batch are merged with the stored ones{sessions}"

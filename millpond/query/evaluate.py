@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -14,7 +15,8 @@ from millpond.query.concurrency import QuerySlots
 from millpond.query.difference import difference
 from millpond.query.duck import Duck, NotAccepted, to_duckdb, version
 from millpond.query.prepared import Prepared, Spelling, prepare
-from millpond.sql.fold import Fold
+from millpond.sql.fold import Fold, RowFold
+from millpond.sql.options import only_spark
 from millpond.sql.placeholders import StandIn
 from millpond.sql.render import duckdb, spark
 from millpond.sql.render.duckdb import Unrenderable, times_read
@@ -37,12 +39,18 @@ class Evaluator:
     def __init__(self, ask_spark: SparkAnswer, path: Path = "auto", clock: Clock | None = None):
         self._duck = Duck(clock)
         self._guests = Duck(clock, memory=GUEST_MEMORY)
-        self._ask_spark = ask_spark
+        self.ask_spark = ask_spark
         self.path = path
         self.slots = QuerySlots()
         """Slots for queries of programs and clients, whose number nothing else limits."""
         self._rendered: tuple[Resolved, str] | None = None
         """The last query, which is often asked for several times in a row, with its SQL."""
+
+    def without_spark(self) -> Evaluator:
+        """Returns an evaluator that shares DuckDB with this one, and raises NotSupported instead of using Spark."""
+        other = copy(self)
+        other.ask_spark = _refuse
+        return other
 
     @property
     def version(self) -> str:
@@ -95,7 +103,7 @@ class Evaluator:
             if self.path == "duckdb":
                 raise
         in_spark = Spelling(
-            lambda q: spark.render(q.expression), spark.text, self._ask_spark, in_process=False
+            lambda q: spark.render(q.expression), spark.text, self.ask_spark, in_process=False
         )
         return prepare(query, holes, values, in_spark)
 
@@ -125,13 +133,15 @@ class Evaluator:
             if self.path == "duckdb":
                 raise
             text = render_fold(fold, SparkWords())
-            return lambda tables: self._ask_spark(text, tables).rename_columns(names)
+            return lambda tables: self.ask_spark(text, tables).rename_columns(names)
         return lambda tables: self.duckdb(sql, tables).rename_columns(names)
 
     def fold_way(self, fold: Fold) -> tuple[Literal["duckdb", "spark"], str]:
         """Returns which engine applies the events of a batch, and why."""
         try:
             render_fold(fold, DuckWords())
+            if isinstance(fold, RowFold):
+                self._to_duckdb(fold.pairs)
         except Unrenderable as reason:
             return "spark", str(reason)
         return "duckdb", "in process"
@@ -145,7 +155,7 @@ class Evaluator:
 
     def _by_spark(self, query: Resolved) -> Answer:
         sql, names = spark.render(query.expression), list(query.schema.names)
-        return lambda tables: self._ask_spark(sql, tables).rename_columns(names)
+        return lambda tables: self.ask_spark(sql, tables).rename_columns(names)
 
     def answer(self, query: Resolved, tables: Mapping[str, pa.Table]) -> pa.Table:
         """Evaluates the query once and returns the rows."""
@@ -183,3 +193,7 @@ class Evaluator:
         self.slots.close()
         self._duck.close()
         self._guests.close()
+
+
+def _refuse(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+    raise only_spark("DuckDB does not take it")

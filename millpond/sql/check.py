@@ -63,8 +63,9 @@ from millpond.sql.checking.queries import Locate, Queries
 from millpond.sql.checking.query_names import QueryNames
 from millpond.sql.checking.versions import check_care, check_history
 from millpond.sql.errortables import check_errors_into, error_relation
-from millpond.sql.fold import Fold
+from millpond.sql.fold import Fold, RowFold
 from millpond.sql.indexes import check_create_index, check_drop_index
+from millpond.sql.joins import joins_of
 from millpond.sql.mutation import Mutation
 from millpond.sql.on_miss import check_misses, miss_options
 from millpond.sql.options import only_spark
@@ -73,6 +74,7 @@ from millpond.sql.querynames import FILLS, own_query_name
 from millpond.sql.render.duckdb import Unrenderable, render
 from millpond.sql.render.folds import render_fold
 from millpond.sql.render.words import DuckWords
+from millpond.sql.resolve import Resolved
 from millpond.sql.rewrite import FOR_DUCKDB, rewrite
 from millpond.sql.statement_text import point_at_word, title
 from millpond.sql.userfunctions import UserFunction
@@ -225,9 +227,16 @@ class Checker:
         """Refuses 'engine' = 'process' where DuckDB would not give Spark's results."""
         if (self._queries.query_values.get("engine") or self._engine) == "process":
             try:
-                render(rewrite(checked.resolved.expression, FOR_DUCKDB))
+                for join in joins_of(checked.resolved):
+                    for query in (*(side.query for side in join.sides), join.pairs):
+                        _check_duckdb(query)
+                _check_duckdb(checked.resolved)
+                if checked.misses is not None:
+                    _check_duckdb(checked.misses[0])
                 if isinstance(checked, CheckedFold):
                     render_fold(checked.fold, DuckWords())
+                    if isinstance(checked.fold, RowFold):
+                        _check_duckdb(checked.fold.pairs)
             except Unrenderable as reason:
                 raise only_spark(str(reason)) from None
 
@@ -359,3 +368,8 @@ class Checker:
         finally:
             self._queries.catalog, self._names = catalog, names
         return None if inner is None else CheckedExplain(s, inner, there)
+
+
+def _check_duckdb(query: Resolved) -> None:
+    """Raises Unrenderable if DuckDB would not give Spark's results."""
+    render(rewrite(query.expression, FOR_DUCKDB))

@@ -9,6 +9,8 @@ from sqlglot import exp
 
 from millpond.errors import InvalidOption, NotSupported, SqlError
 
+WITH_VERSIONS = "tables in Delta and delta:// sources have versions"
+"""The hint of what needs versions."""
 AsOf = int | datetime
 """The number of a version, or a time: the version that was the newest then."""
 
@@ -50,6 +52,4 @@ def words_of(at: AsOf) -> str:
 
 def no_versions(what: str) -> NotSupported:
     """Returns the error about a version of something that has none."""
-    return NotSupported(
-        f"{what}: it has no VERSION AS OF", hint="tables in Delta and delta:// sources have versions"
-    )
+    return NotSupported(f"{what}: it has no VERSION AS OF", hint=WITH_VERSIONS)

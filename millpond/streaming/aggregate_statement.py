@@ -46,6 +46,7 @@ class Groups(RunningStatement):
         plan = self.plan
         self._stage = self.stages.stage(plan.batch, self.plan.rule)
         self._mark = self.stages.stage(plan.mark, self.plan.rule) if plan.mark is not None else None
+        self.stages.check(plan.rule, plan.aggregation.merge, plan.aggregation.final)
         self.keep(self._aggregate.tables)
 
     def begin(self) -> None:

@@ -132,6 +132,7 @@ class GroupsMember(Member):
     def set_up(self, stages: Stages, rule: EngineRule) -> None:
         super().set_up(stages, rule)
         self._mark = stages.stage(self._plan_mark, rule) if self._plan_mark is not None else None
+        stages.check(rule, self._aggregate.aggregation.merge, self._aggregate.aggregation.final)
 
     def is_new(self, snapshots: StoreSnapshot) -> bool:
         return not self._aggregate.aggregation.keys and self._aggregate.is_new(snapshots)

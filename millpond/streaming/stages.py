@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from millpond.query.evaluate import Evaluator
 from millpond.sql.joins import StreamJoin
 from millpond.sql.options import only_spark
 from millpond.sql.render.folds import not_divided
+from millpond.sql.resolve import Resolved
 
 if TYPE_CHECKING:
     from millpond.engine.batch import Batch
@@ -40,14 +42,17 @@ class Stages:
         """Returns whether Spark may evaluate batches of a statement with that rule."""
         return rule.in_app(self._engine).engine != "process"
 
+    def evaluator(self, rule: EngineRule) -> Evaluator:
+        """Returns what evaluates queries of a statement with that rule. With 'process' it never uses Spark."""
+        return self._evaluator if self.may_use_spark(rule) else self._evaluator.without_spark()
+
     def stage(self, plan: BatchPlan, rule: EngineRule) -> Stage:
         """Returns what evaluates a plan over batches. Raises NotSupported if that is DuckDB alone, and it cannot."""
         from millpond.engine.stage import Stage
 
-        rule, answer = rule.in_app(self._engine), self._evaluator.in_process(plan.query)
-        if answer is None:
-            self.check_way(rule, lambda: self._evaluator.way(plan.query))
-        return Stage(plan, answer, self.clock, rule)
+        self.check(rule, plan.query)
+        answer = self.evaluator(rule).in_process(plan.query)
+        return Stage(plan, answer, self.clock, rule.in_app(self._engine))
 
     def fold(self, plan: FoldPlan, rule: EngineRule) -> SparkFold | None:
         """Returns what folds the events of large batches on Spark's executors; None if they cannot share that work."""
@@ -65,9 +70,14 @@ class Stages:
 
         return SparkPairs(join, side, own, stored, self.clock) if self.may_use_spark(rule) else None
 
+    def check(self, rule: EngineRule, *queries: Resolved) -> None:
+        """Raises NotSupported if only Spark can evaluate one of the queries, and the rule does not allow that."""
+        for query in queries:
+            self.check_way(rule, partial(self._evaluator.way, query))
+
     def check_way(self, rule: EngineRule, way: Callable[[], tuple[str, str]]) -> None:
         """Raises NotSupported if only Spark can do something, and the rule does not allow that."""
-        if rule.in_app(self._engine).engine == "process":
+        if not self.may_use_spark(rule):
             who, why = way()
             if who == "spark":
                 raise only_spark(why)

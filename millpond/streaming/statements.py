@@ -13,7 +13,6 @@ from millpond.plan.plans import (
     RowsPlan,
     StatementPlan,
 )
-from millpond.query.evaluate import Evaluator
 from millpond.sql.catalog import Catalog
 from millpond.store.store import Store
 from millpond.streaming.aggregate_statement import Groups
@@ -47,7 +46,6 @@ class Statements:
         self,
         store: Store,
         catalog: Catalog,
-        evaluator: Evaluator,
         stages: Stages,
         turn: CommitTurn,
         emitted: Emitted,
@@ -57,7 +55,6 @@ class Statements:
     ):
         self._store = store
         self._catalog = catalog
-        self._evaluator = evaluator
         self._stages = stages
         self._turn = turn
         self._emitted = emitted
@@ -68,7 +65,9 @@ class Statements:
     def make(self, plan: StatementPlan, ephemeral: bool) -> list[RunningStatement]:
         """Returns the statement of a plan, by its kind; where streams are joined, one for each of them."""
         statement = self._statement(plan, ephemeral)
-        return [statement] if plan.join is None else joined_streams(statement, plan.join, self._evaluator)
+        if plan.join is None:
+            return [statement]
+        return joined_streams(statement, plan.join, self._stages.evaluator(plan.rule))
 
     def _statement(self, plan: StatementPlan, ephemeral: bool) -> RunningStatement:
         every = _Every(
@@ -78,7 +77,8 @@ class Statements:
             turn=self._turn,
             ephemeral=ephemeral,
         )
-        evaluator, emitted, inputs, take_in = self._evaluator, self._emitted, self._inputs, self._take_in
+        evaluator = self._stages.evaluator(plan.rule)
+        emitted, inputs, take_in = self._emitted, self._inputs, self._take_in
         to_sink = plan.target.kind == "sink"
         match plan:
             case BlockPlan():

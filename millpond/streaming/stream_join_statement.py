@@ -102,7 +102,9 @@ class JoinTree:
 
     def set_up(self) -> None:
         self.statement.set_up()
+        rule = self.statement.plan.rule
         for node in self._nodes:
+            self.statement.stages.check(rule, node.plan.join.pairs)
             self.statement.keep(node.kept.tables)
 
     def is_for_spark(self, number: int, stage: Stage, batch: Batch) -> bool:

@@ -139,8 +139,8 @@ def _writer(dtype: pa.DataType) -> Callable[[Any], Any]:
     return _left_to_arrow
 
 
-def _microseconds(delta: timedelta) -> int:
-    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+def _microseconds(time: timedelta) -> int:
+    return (time.days * 86_400 + time.seconds) * 1_000_000 + time.microseconds
 
 
 def _left_to_arrow(value: Any) -> Any:

@@ -9,8 +9,7 @@ from millpond.sql.catalog import Relation
 from millpond.sql.checked_commands import CheckedCare, CheckedHistory
 from millpond.sql.checking.queries import Queries
 from millpond.sql.uris import is_uri
-
-_HINT = "tables in Delta and delta:// sources have versions"
+from millpond.sql.versions import WITH_VERSIONS
 
 
 def check_history(queries: Queries, s: st.DescribeHistory) -> CheckedHistory:
@@ -18,7 +17,9 @@ def check_history(queries: Queries, s: st.DescribeHistory) -> CheckedHistory:
         return CheckedHistory(s, _versioned(queries, s.name, s))
     options = queries.world.source_options(s.name)
     if find_option(options, "version") is None:
-        raise NotSupported(f'"{without_passwords(s.name)}" has no versions', hint=_HINT, place=s.place)
+        raise NotSupported(
+            f'"{without_passwords(s.name)}" has no versions', hint=WITH_VERSIONS, place=s.place
+        )
     values = queries.source_values[s.name] = read_options(s.name, options, ())
     return CheckedHistory(s, queries.world.describe(s.name, values, None), values)
 
@@ -32,5 +33,7 @@ def _versioned(queries: Queries, name: str, s: st.Statement) -> Relation:
     if relation is None:
         raise queries.catalog.unknown(name, place=s.place)
     if not relation.versioned:
-        raise NotSupported(f'{relation.kind} "{relation.name}" has no versions', hint=_HINT, place=s.place)
+        raise NotSupported(
+            f'{relation.kind} "{relation.name}" has no versions', hint=WITH_VERSIONS, place=s.place
+        )
     return relation

@@ -9,7 +9,7 @@ from millpond.sql.parser.names import NameParser
 from millpond.sql.statements import DescribeHistory, Optimize, Vacuum
 
 MOST_HOURS = 1_000_000
-"""A hundred years: Delta does not count much longer times."""
+"""A hundred years: logs of versions do not count much longer times."""
 _PHRASES = (["VERSION", "AS", "OF"], ["TIMESTAMP", "AS", "OF"])
 
 
