@@ -178,7 +178,7 @@ CREATE TABLE pairs AS SELECT a.id, b.k, b.c1 FROM file://{0} a JOIN file://{0} b
 
 
 @pytest.mark.parametrize(
-    "seed", [0, 5, *(pytest.param(seed, marks=pytest.mark.chaos) for seed in (1, 2, 3, 4, 6, 7))]
+    "seed", [5, *(pytest.param(seed, marks=pytest.mark.chaos) for seed in (0, 1, 2, 3, 4, 6, 7))]
 )
 def test_the_same_from_spark_s_reader_as_in_process(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
@@ -201,7 +201,9 @@ def test_the_same_from_spark_s_reader_as_in_process(
     assert len(here["copied"][1]) == count
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize(
+    "name", [n if n in ("u64", "nano", "one") else pytest.param(n, marks=pytest.mark.chaos) for n in OTHERS]
+)
 def test_other_types_are_read_by_ours(spark: SparkSession, tmp_path: Path, name: str) -> None:
     chance = random.Random(1)
     count = write_files(tmp_path / "files", chance, {"c0": OTHERS[name]}, typed=True)
