@@ -83,6 +83,7 @@ class Views:
                 *(self._rows, self._group, self._join, self._join, self._distinct, self._union, self._semi),
                 *(self._exists, self._exists, self._first, self._named, self._window, self._outer),
                 *(self._scalar, self._scalar, self._tested, self._rollup, self._crossed),
+                *(self._shared, self._shared),
             )
             if depth > 1
             else (self._rows, self._group)
@@ -163,6 +164,41 @@ class Views:
         name, alias = self._alias(), self._alias()
         outputs, made = self._outputs([(f"{alias}.{n}", k) for n, k in kinds.items()])
         return f"WITH {name} AS ({sql}) SELECT {outputs} FROM {name} AS {alias}", made
+
+    def _shared(self, depth: int) -> Relation:
+        """Returns rows of a query of WITH that is read twice, or of one over two of it."""
+        sql, kinds = self.relation(depth - 1)
+        name, a, b = self._alias(), self._alias(), self._alias()
+        x = self.random.choice([n for n, kind in kinds.items() if kind != "double"] or list(kinds)[:1])
+        y = self.random.choice([n for n, kind in kinds.items() if kind == kinds[x]])
+        ours, theirs = (
+            [(f"{a}.{n}", k) for n, k in kinds.items()],
+            [(f"{b}.{n}", k) for n, k in kinds.items()],
+        )
+        with_, equal = f"WITH {name} AS ({sql})", f"{a}.{x} = {b}.{y}"
+        form = self.random.randrange(5)
+        if form < 2:
+            join = self.random.choice(("JOIN", "JOIN", "LEFT JOIN", "FULL JOIN"))
+            outputs, made = self._outputs([*ours, *theirs])
+            both = f"SELECT {outputs} FROM {name} AS {a} {join} {name} AS {b} ON {equal}"
+            if form == 0:
+                return f"{with_} {both}", made
+            over, c = self._alias(), self._alias()
+            outputs, made = self._outputs([(f"{c}.{n}", k) for n, k in made.items()])
+            word = self.random.choice(("UNION ALL", "UNION", *_SETS))
+            read = f"SELECT {outputs} FROM {over} AS {c}"
+            return f"{with_}, {over} AS ({both}) {read} {word} {read}{self._where(made, c)}", made
+        outputs, made = self._outputs(ours)
+        read = f"SELECT {outputs} FROM {name} AS {a}"
+        condition = self.random.choice(
+            (
+                f"{a}.{x} IN (SELECT {b}.{y} FROM {name} AS {b}{self._where(kinds, b)})",
+                f"NOT EXISTS (SELECT 1 FROM {name} AS {b} WHERE {equal} AND {self._condition(kinds, b)})",
+                f"{a}.{x} >= (SELECT MAX({b}.{y}) FROM {name} AS {b})",
+                f"(SELECT COUNT(*) FROM {name} AS {b} WHERE {equal}) > 1",
+            )
+        )
+        return f"{with_} {read} WHERE {condition}", made
 
     def _exists(self, depth: int) -> Relation:
         item, a, ours = self._item(depth)
