@@ -32,6 +32,8 @@ LITERALS = {
     "date": "DATE '2024-01-02'",
     "big": "4000000000",
     "wide": "10.5",
+    "bool": "TRUE",
+    "time": "TIMESTAMP '2024-01-02 10:00:00'",
 }
 AGGREGATES = {
     "int": (
@@ -54,6 +56,8 @@ AGGREGATES = {
     "date": ("COUNT", "MIN", "MAX"),
     "big": ("SUM", "COUNT", "AVG", "MIN", "MAX", "COUNT_DISTINCT", "SUM_DISTINCT"),
     "wide": ("SUM", "COUNT", "AVG", "MIN", "MAX", "COUNT_DISTINCT"),
+    "bool": ("COUNT", "MIN", "MAX", "COUNT_DISTINCT", "BOOL_AND", "BOOL_OR"),
+    "time": ("COUNT", "MIN", "MAX", "COUNT_DISTINCT"),
 }
 _DOUBLES = ("STDDEV", "STDDEV_POP", "VARIANCE", "VAR_POP", "MEDIAN", "PERCENTILE", "PERCENTILE_CONT")
 _SETS = ("INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL")
@@ -63,13 +67,17 @@ Relation = tuple[str, dict[str, str]]
 
 class Views:
     """Makes queries whose operators are nested at random. ``large`` ones also read the table with numbers that sums do
-    not fit, and leave open which rows are the first.
+    not fit, and leave open which rows are the first. ``tables`` are read instead of those of ``TABLES``: the kinds of
+    their columns.
     """
 
-    def __init__(self, random: Random, *, large: bool = False):
+    def __init__(
+        self, random: Random, *, large: bool = False, tables: dict[str, dict[str, str]] | None = None
+    ):
         self.random = random
         self._large = large
-        self._tables = {**COLUMNS, **LARGE} if large else COLUMNS
+        self._tables = tables or ({**COLUMNS, **LARGE} if large else COLUMNS)
+        self._unions = tables or COLUMNS
         self._aliases = 0
         self.ties = False
         """Whether the query leaves open which rows are the first."""
@@ -184,10 +192,11 @@ class Views:
             if form == 0:
                 return f"{with_} {both}", made
             over, c = self._alias(), self._alias()
+            where = self._where(made, c)
             outputs, made = self._outputs([(f"{c}.{n}", k) for n, k in made.items()])
             word = self.random.choice(("UNION ALL", "UNION", *_SETS))
             read = f"SELECT {outputs} FROM {over} AS {c}"
-            return f"{with_}, {over} AS ({both}) {read} {word} {read}{self._where(made, c)}", made
+            return f"{with_}, {over} AS ({both}) {read} {word} {read}{where}", made
         outputs, made = self._outputs(ours)
         read = f"SELECT {outputs} FROM {name} AS {a}"
         condition = self.random.choice(
@@ -354,8 +363,10 @@ class Views:
         """Returns a join without an equality of columns."""
         left, a, ours = self._item(1)
         right, b, theirs = self._item(1)
-        x = self.random.choice([n for n, kind in ours.items() if kind == "int"])
-        y = self.random.choice([n for n, kind in theirs.items() if kind == "int"])
+        pairs = [(x, y) for x in ours for y in theirs if ours[x] == theirs[y] == "int"]
+        if not pairs:
+            return self._rows(depth)
+        x, y = self.random.choice(pairs)
         kind = self.random.choice(("JOIN", "LEFT JOIN"))
         on = f"{a}.{x} {self.random.choice(('<', '>', '<>'))} {b}.{y} AND {self._condition(theirs, b)}"
         columns = [(f"{a}.{n}", k) for n, k in ours.items()] + [(f"{b}.{n}", k) for n, k in theirs.items()]
@@ -377,11 +388,18 @@ class Views:
 
     def _union(self, depth: int) -> Relation:
         word = self.random.choice(("UNION ALL", "UNION ALL", "UNION", *_SETS))
-        one, two = (self.random.choice(list(COLUMNS)) for _ in range(2))
+        one, two = (self.random.choice(list(self._unions)) for _ in range(2))
+        ours, theirs = self._unions[one], self._unions[two]
+        pairs = [(x, y) for x in ours for y in theirs if ours[x] == theirs[y]]
+        if not pairs:
+            return self._rows(depth)
+        chosen = self.random.sample(pairs, min(len(pairs), 2))
+        outputs = ", ".join(f"{one}.{x} AS c{i}" for i, (x, _) in enumerate(chosen))
+        others = ", ".join(f"{two}.{y}" for _, y in chosen)
         return (
-            f"SELECT {one}.k AS c0, {one}.g AS c1 FROM {one}{self._where(COLUMNS[one], one)}"
-            f" {word} SELECT {two}.k, {two}.g FROM {two}{self._where(COLUMNS[two], two)}",
-            {"c0": "int", "c1": "text"},
+            f"SELECT {outputs} FROM {one}{self._where(ours, one)}"
+            f" {word} SELECT {others} FROM {two}{self._where(theirs, two)}",
+            {f"c{i}": ours[x] for i, (x, _) in enumerate(chosen)},
         )
 
     def _group(self, depth: int) -> Relation:
@@ -491,6 +509,9 @@ def bag(app: App, sql: str) -> Counter[tuple[Any, ...]]:
 
 
 def counted(rows: Iterable[Mapping[str, Any]]) -> Counter[tuple[Any, ...]]:
-    return Counter(
-        tuple(float(f"{v:.9g}") if isinstance(v, float) else v for v in row.values()) for row in rows
-    )
+    return Counter(tuple(_digits(v) if isinstance(v, float) else v for v in row.values()) for row in rows)
+
+
+def _digits(value: float) -> float | str:
+    """Returns a number that is compared: to 9 digits, and NaN equals itself."""
+    return "NaN" if value != value else float(f"{value:.9g}")
