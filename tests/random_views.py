@@ -438,6 +438,8 @@ class Views:
             # Types become wider: only what is compared with itself keeps its kind.
             at = f"c{len(made)}"
             wanted = {"decimal": "DECIMAL(10,2)", "wide": "DECIMAL(38,4)"}.get(kind)
+            if self._large and self.random.random() < 0.1:
+                call, kind, wanted = self._chosen(columns, column)
             outputs.append(f"{call} AS {at}" if wanted is None else f"CAST({call} AS {wanted}) AS {at}")
             made[at] = kind
         if keys and kinds[keys[0]] in ("int", "text") and self.random.random() < 0.2:
@@ -446,6 +448,20 @@ class Views:
         group = f" GROUP BY {', '.join(keys)}" if keys else ""
         having = " HAVING COUNT(*) > 1" if keys and self.random.random() < 0.3 else ""
         return f"SELECT {', '.join(outputs)} FROM {item}{where}{group}{having}", made
+
+    def _chosen(self, columns: list[tuple[str, str]], column: str) -> tuple[str, str, str | None]:
+        """Returns an aggregate that leaves open which value it chooses, its kind, and the type that it is made."""
+        self.ties = True
+        other, texts = self.random.choice(columns)[0], [c for c, kind in columns if kind == "text"]
+        kind = dict(columns)[column]
+        if texts and self.random.random() < 0.4:
+            text, distinct = self.random.choice(texts), self.random.random() < 0.3
+            value, order = (f"DISTINCT {text}", text) if distinct else (text, other)
+            return f"LISTAGG({value}, ',') WITHIN GROUP (ORDER BY {order})", "text", None
+        form = self.random.choice(
+            (f"ANY_VALUE({column})", f"MIN_BY({column}, {other})", f"MAX_BY({column}, {other})")
+        )
+        return form, kind, None
 
 
 def change(tx: Transaction | App, random: Random, *, large: bool = False) -> None:
