@@ -32,6 +32,8 @@ LITERALS = {
     "date": "DATE '2024-01-02'",
     "big": "4000000000",
     "wide": "10.5",
+    "bool": "TRUE",
+    "time": "TIMESTAMP '2024-01-02 10:00:00'",
 }
 AGGREGATES = {
     "int": (
@@ -54,6 +56,8 @@ AGGREGATES = {
     "date": ("COUNT", "MIN", "MAX"),
     "big": ("SUM", "COUNT", "AVG", "MIN", "MAX", "COUNT_DISTINCT", "SUM_DISTINCT"),
     "wide": ("SUM", "COUNT", "AVG", "MIN", "MAX", "COUNT_DISTINCT"),
+    "bool": ("COUNT", "MIN", "MAX", "COUNT_DISTINCT", "BOOL_AND", "BOOL_OR"),
+    "time": ("COUNT", "MIN", "MAX", "COUNT_DISTINCT"),
 }
 _DOUBLES = ("STDDEV", "STDDEV_POP", "VARIANCE", "VAR_POP", "MEDIAN", "PERCENTILE", "PERCENTILE_CONT")
 _SETS = ("INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL")
@@ -63,13 +67,17 @@ Relation = tuple[str, dict[str, str]]
 
 class Views:
     """Makes queries whose operators are nested at random. ``large`` ones also read the table with numbers that sums do
-    not fit, and leave open which rows are the first.
+    not fit, and leave open which rows are the first. ``tables`` are read instead of those of ``TABLES``: the kinds of
+    their columns.
     """
 
-    def __init__(self, random: Random, *, large: bool = False):
+    def __init__(
+        self, random: Random, *, large: bool = False, tables: dict[str, dict[str, str]] | None = None
+    ):
         self.random = random
         self._large = large
-        self._tables = {**COLUMNS, **LARGE} if large else COLUMNS
+        self._tables = tables or ({**COLUMNS, **LARGE} if large else COLUMNS)
+        self._unions = tables or COLUMNS
         self._aliases = 0
         self.ties = False
         """Whether the query leaves open which rows are the first."""
@@ -83,6 +91,7 @@ class Views:
                 *(self._rows, self._group, self._join, self._join, self._distinct, self._union, self._semi),
                 *(self._exists, self._exists, self._first, self._named, self._window, self._outer),
                 *(self._scalar, self._scalar, self._tested, self._rollup, self._crossed),
+                *(self._shared, self._shared),
             )
             if depth > 1
             else (self._rows, self._group)
@@ -163,6 +172,42 @@ class Views:
         name, alias = self._alias(), self._alias()
         outputs, made = self._outputs([(f"{alias}.{n}", k) for n, k in kinds.items()])
         return f"WITH {name} AS ({sql}) SELECT {outputs} FROM {name} AS {alias}", made
+
+    def _shared(self, depth: int) -> Relation:
+        """Returns rows of a query of WITH that is read twice, or of one over two of it."""
+        sql, kinds = self.relation(depth - 1)
+        name, a, b = self._alias(), self._alias(), self._alias()
+        x = self.random.choice([n for n, kind in kinds.items() if kind != "double"] or list(kinds)[:1])
+        y = self.random.choice([n for n, kind in kinds.items() if kind == kinds[x]])
+        ours, theirs = (
+            [(f"{a}.{n}", k) for n, k in kinds.items()],
+            [(f"{b}.{n}", k) for n, k in kinds.items()],
+        )
+        with_, equal = f"WITH {name} AS ({sql})", f"{a}.{x} = {b}.{y}"
+        form = self.random.randrange(5)
+        if form < 2:
+            join = self.random.choice(("JOIN", "JOIN", "LEFT JOIN", "FULL JOIN"))
+            outputs, made = self._outputs([*ours, *theirs])
+            both = f"SELECT {outputs} FROM {name} AS {a} {join} {name} AS {b} ON {equal}"
+            if form == 0:
+                return f"{with_} {both}", made
+            over, c = self._alias(), self._alias()
+            where = self._where(made, c)
+            outputs, made = self._outputs([(f"{c}.{n}", k) for n, k in made.items()])
+            word = self.random.choice(("UNION ALL", "UNION", *_SETS))
+            read = f"SELECT {outputs} FROM {over} AS {c}"
+            return f"{with_}, {over} AS ({both}) {read} {word} {read}{where}", made
+        outputs, made = self._outputs(ours)
+        read = f"SELECT {outputs} FROM {name} AS {a}"
+        condition = self.random.choice(
+            (
+                f"{a}.{x} IN (SELECT {b}.{y} FROM {name} AS {b}{self._where(kinds, b)})",
+                f"NOT EXISTS (SELECT 1 FROM {name} AS {b} WHERE {equal} AND {self._condition(kinds, b)})",
+                f"{a}.{x} >= (SELECT MAX({b}.{y}) FROM {name} AS {b})",
+                f"(SELECT COUNT(*) FROM {name} AS {b} WHERE {equal}) > 1",
+            )
+        )
+        return f"{with_} {read} WHERE {condition}", made
 
     def _exists(self, depth: int) -> Relation:
         item, a, ours = self._item(depth)
@@ -318,8 +363,10 @@ class Views:
         """Returns a join without an equality of columns."""
         left, a, ours = self._item(1)
         right, b, theirs = self._item(1)
-        x = self.random.choice([n for n, kind in ours.items() if kind == "int"])
-        y = self.random.choice([n for n, kind in theirs.items() if kind == "int"])
+        pairs = [(x, y) for x in ours for y in theirs if ours[x] == theirs[y] == "int"]
+        if not pairs:
+            return self._rows(depth)
+        x, y = self.random.choice(pairs)
         kind = self.random.choice(("JOIN", "LEFT JOIN"))
         on = f"{a}.{x} {self.random.choice(('<', '>', '<>'))} {b}.{y} AND {self._condition(theirs, b)}"
         columns = [(f"{a}.{n}", k) for n, k in ours.items()] + [(f"{b}.{n}", k) for n, k in theirs.items()]
@@ -341,11 +388,18 @@ class Views:
 
     def _union(self, depth: int) -> Relation:
         word = self.random.choice(("UNION ALL", "UNION ALL", "UNION", *_SETS))
-        one, two = (self.random.choice(list(COLUMNS)) for _ in range(2))
+        one, two = (self.random.choice(list(self._unions)) for _ in range(2))
+        ours, theirs = self._unions[one], self._unions[two]
+        pairs = [(x, y) for x in ours for y in theirs if ours[x] == theirs[y]]
+        if not pairs:
+            return self._rows(depth)
+        chosen = self.random.sample(pairs, min(len(pairs), 2))
+        outputs = ", ".join(f"{one}.{x} AS c{i}" for i, (x, _) in enumerate(chosen))
+        others = ", ".join(f"{two}.{y}" for _, y in chosen)
         return (
-            f"SELECT {one}.k AS c0, {one}.g AS c1 FROM {one}{self._where(COLUMNS[one], one)}"
-            f" {word} SELECT {two}.k, {two}.g FROM {two}{self._where(COLUMNS[two], two)}",
-            {"c0": "int", "c1": "text"},
+            f"SELECT {outputs} FROM {one}{self._where(ours, one)}"
+            f" {word} SELECT {others} FROM {two}{self._where(theirs, two)}",
+            {f"c{i}": ours[x] for i, (x, _) in enumerate(chosen)},
         )
 
     def _group(self, depth: int) -> Relation:
@@ -384,6 +438,8 @@ class Views:
             # Types become wider: only what is compared with itself keeps its kind.
             at = f"c{len(made)}"
             wanted = {"decimal": "DECIMAL(10,2)", "wide": "DECIMAL(38,4)"}.get(kind)
+            if self._large and self.random.random() < 0.1:
+                call, kind, wanted = self._chosen(columns, column)
             outputs.append(f"{call} AS {at}" if wanted is None else f"CAST({call} AS {wanted}) AS {at}")
             made[at] = kind
         if keys and kinds[keys[0]] in ("int", "text") and self.random.random() < 0.2:
@@ -392,6 +448,20 @@ class Views:
         group = f" GROUP BY {', '.join(keys)}" if keys else ""
         having = " HAVING COUNT(*) > 1" if keys and self.random.random() < 0.3 else ""
         return f"SELECT {', '.join(outputs)} FROM {item}{where}{group}{having}", made
+
+    def _chosen(self, columns: list[tuple[str, str]], column: str) -> tuple[str, str, str | None]:
+        """Returns an aggregate that leaves open which value it chooses, its kind, and the type that it is made."""
+        self.ties = True
+        other, texts = self.random.choice(columns)[0], [c for c, kind in columns if kind == "text"]
+        kind = dict(columns)[column]
+        if texts and self.random.random() < 0.4:
+            text, distinct = self.random.choice(texts), self.random.random() < 0.3
+            value, order = (f"DISTINCT {text}", text) if distinct else (text, other)
+            return f"LISTAGG({value}, ',') WITHIN GROUP (ORDER BY {order})", "text", None
+        form = self.random.choice(
+            (f"ANY_VALUE({column})", f"MIN_BY({column}, {other})", f"MAX_BY({column}, {other})")
+        )
+        return form, kind, None
 
 
 def change(tx: Transaction | App, random: Random, *, large: bool = False) -> None:
@@ -455,6 +525,9 @@ def bag(app: App, sql: str) -> Counter[tuple[Any, ...]]:
 
 
 def counted(rows: Iterable[Mapping[str, Any]]) -> Counter[tuple[Any, ...]]:
-    return Counter(
-        tuple(float(f"{v:.9g}") if isinstance(v, float) else v for v in row.values()) for row in rows
-    )
+    return Counter(tuple(_digits(v) if isinstance(v, float) else v for v in row.values()) for row in rows)
+
+
+def _digits(value: float) -> float | str:
+    """Returns a number that is compared: to 9 digits, and NaN equals itself."""
+    return "NaN" if value != value else float(f"{value:.9g}")

@@ -12,22 +12,37 @@ import pytest
 from millpond import App
 from millpond.changes import ROW, Changes
 from millpond.errors import Error, SqlError
+from millpond.query.transaction import Transaction
 from millpond.store.change_feed import Touched
 from millpond.tables.memory import MemoryTable
 from millpond.types import Column, Schema
 from millpond.views.live_view import LiveView
+from tests.random_schemas import Tables
 from tests.random_views import TABLES, Views, bag, change, counted
 
 pytestmark = pytest.mark.slow
 
 
-def follow(seed: int, views: int, changes: int) -> tuple[int, int]:
-    """Makes random views and changes, compares after each commit; returns the rounds of all, and those by changes."""
+def follow(seed: int, views: int, changes: int, *, schemas: bool = False) -> tuple[int, int]:
+    """Makes random views and changes, compares after each commit; returns the rounds of all, and those by changes.
+    ``schemas`` says that the tables are random, too.
+    """
     random = Random(seed)
-    made = [Views(random, large=True) for _ in range(views)]
+    schema = Tables(random, large=random.random() < 0.5) if schemas else None
+    tables = TABLES if schema is None else schema.sql
+    names = ("a", "b", "log", "c") if schema is None else tuple(schema.columns)
+
+    def change_some(tx: Transaction | App) -> None:
+        if schema is None:
+            change(tx, random, large=True)
+        else:
+            with contextlib.suppress(Error):  # a value that does not fit
+                schema.change(tx)
+
+    made = [Views(random, large=True, tables=schema and schema.columns) for _ in range(views)]
     relations = [one.relation(3) for one in made]
     queries, keyed = [query for query, _ in relations], set[int]()
-    with App(TABLES) as app:
+    with App(tables) as app:
         for i, (query, kinds) in enumerate(relations):
             # The first column is often NULL, so that the commit of the view is refused.
             first = next(iter(kinds))
@@ -43,13 +58,13 @@ def follow(seed: int, views: int, changes: int) -> tuple[int, int]:
             for i in paused:
                 app.sql(f"PAUSE QUERY v{i}")
             if random.random() < 0.05:
-                app.sql(f"TRUNCATE TABLE {random.choice(('a', 'b', 'log', 'c'))}")
+                app.sql(f"TRUNCATE TABLE {random.choice(names)}")
             elif random.random() < 0.5:
-                change(app, random, large=True)
+                change_some(app)
             else:
                 with app.begin_transaction() as tx:
                     for _ in range(random.randint(1, 4)):
-                        change(tx, random, large=True)
+                        change_some(tx)
             if paused:
                 settle(app)
             for i in paused:
@@ -105,6 +120,19 @@ def test_random_views_are_what_their_queries_answer(seed: int, caplog: pytest.Lo
 @pytest.mark.parametrize("seed", range(100, 300))
 def test_many_random_views_are_what_their_queries_answer(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     follow(seed, views=10, changes=30)
+    assert not unexpected(caplog)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_views_over_random_tables(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    follow(seed, views=6, changes=10, schemas=True)
+    assert not unexpected(caplog)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", range(100, 200))
+def test_many_random_views_over_random_tables(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    follow(seed, views=10, changes=30, schemas=True)
     assert not unexpected(caplog)
 
 

@@ -29,8 +29,7 @@ def explain_view(plan: ViewPlan) -> Iterator[str]:
         return
     rest = "" if plan.refresh == "incremental" else f"; where so many change that it is cheaper, {again}"
     yield f"follows its inputs: by changes through operators{rest}"
-    for depth, node in walk(root):
-        yield f"{'  ' * depth}operator {node}"
+    yield from _operators(root)
     grows = growing_state(plan)
     if grows:
         limit = "" if plan.state_limit is None else f", up to {size_text(plan.state_limit)}"
@@ -42,7 +41,23 @@ def growing_state(plan: ViewPlan) -> str:
     root = plan.by_changes.root
     if root is None or plan.refresh == "full":
         return ""
-    return ", and with the ".join(dict.fromkeys(what for _, node in walk(root) for what in _grows_with(node)))
+    return ", and with the ".join(dict.fromkeys(what for visit in walk(root) for what in _grows_with(visit.node)))
+
+
+def _operators(root: Node) -> Iterator[str]:
+    """Yields the operators; one that several others read has a number, and is described once."""
+    visits = list(walk(root))
+    shared = {id(visit.node) for visit in visits if visit.again}
+    numbers: dict[int, int] = {}
+    for visit in visits:
+        start, at = "  " * visit.depth, id(visit.node)
+        if at not in shared:
+            yield f"{start}operator {visit.node}"
+        elif visit.again:
+            yield f"{start}operator [{numbers[at]}], as above"
+        else:
+            numbers[at] = len(numbers) + 1
+            yield f"{start}operator [{numbers[at]}] {visit.node}"
 
 
 def _grows_with(node: Node) -> Iterator[str]:

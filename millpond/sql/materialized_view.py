@@ -13,6 +13,7 @@ from millpond.sql.calls import calls_in
 from millpond.sql.catalog import Relation
 from millpond.sql.functions import by_name, function_classes
 from millpond.sql.grouping import is_aggregated
+from millpond.sql.incremental.ordered import in_total_order
 from millpond.sql.incremental.tree import keep_by_changes
 from millpond.sql.resolve import Resolved
 
@@ -57,7 +58,7 @@ def _check_refresh(resolved: Resolved, refresh: str, at: Place | None, *, live: 
             place=at,
         )
         return
-    how = keep_by_changes(resolved)
+    how = keep_by_changes(in_total_order(resolved))
     if refresh == "incremental" and how.root is None:
         yield SqlError(
             f"'refresh' = 'incremental': {how.reason} is recomputed after a change",
@@ -88,7 +89,7 @@ def _check_in_commit(
                 place=at,
             )
             return
-    how = keep_by_changes(resolved)
+    how = keep_by_changes(in_total_order(resolved))
     reason = "'refresh' = 'full'" if refresh == "full" else how.reason
     if refresh == "full" or how.root is None:
         yield SqlError(

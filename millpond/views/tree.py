@@ -52,7 +52,10 @@ class Tree:
         self._operators: dict[int, Operator] = {}
         self._root = self._made(root)
         self._answers: dict[int, Answer] = {
-            id(query): answer_of(evaluator, query) for _, node in walk(root) for query in loads(node)
+            id(query): answer_of(evaluator, query)
+            for visit in walk(root)
+            if not visit.again
+            for query in loads(visit.node)
         }
 
     def _made(self, node: Node) -> Operator:

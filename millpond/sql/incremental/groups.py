@@ -12,6 +12,7 @@ from millpond.sql.aggregate.final import replaced
 from millpond.sql.aggregate.find import Call, aggregates, call_of, row_of
 from millpond.sql.aggregate.nodes import column, named, source
 from millpond.sql.conjuncts import all_of, outer_columns
+from millpond.sql.incremental.chosen import is_chosen
 from millpond.sql.incremental.found_by import finds
 from millpond.sql.incremental.frames import Frame, NotKept, make_outputs
 from millpond.sql.incremental.nodes import (
@@ -153,7 +154,7 @@ def _kept(
             return None
         call = replace(call, function=function)
     row = row_of(call.function)
-    if row is None or not row.by_group:
+    if row is None or not (row.by_group or is_chosen(call.function)):
         raise NotKept(f"the aggregate {call.name}")
     if row.retracts is None or call.ignore_nulls:
         return None

@@ -23,8 +23,8 @@ Lookup = tuple[str, tuple[str, ...]]
 def lookups(root: Node) -> list[Lookup]:
     """Returns the lookups, each once."""
     found: dict[Lookup, None] = {}
-    for _, node in walk(root):
-        match node:
+    for visit in walk(root):
+        match visit.node:
             case JoinNode(left=left, right=right, pairs=pairs):
                 found |= dict.fromkeys(_below(left, tuple(a for a, _ in pairs)))
                 found |= dict.fromkeys(_below(right, tuple(b for _, b in pairs)))

@@ -322,11 +322,26 @@ class ByChanges:
     reason: str = ""
 
 
-def walk(node: Node, depth: int = 0) -> Iterator[tuple[int, Node]]:
-    """Yields an operator and those below it, each with its depth."""
-    yield depth, node
-    for child in node.inputs:
-        yield from walk(child, depth + 1)
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """Contains an operator of a tree, and how deep it is; one that several others read is met ``again``."""
+
+    node: Node
+    depth: int
+    again: bool
+
+
+def walk(root: Node) -> Iterator[Visit]:
+    """Yields an operator and those below it; what is below one that is met again only the first time."""
+    seen: set[int] = set()
+    pending = [(root, 0)]
+    while pending:
+        node, depth = pending.pop()
+        again = id(node) in seen
+        yield Visit(node, depth, again)
+        if not again:
+            seen.add(id(node))
+            pending += [(child, depth + 1) for child in reversed(node.inputs)]
 
 
 def is_key(dtype: pa.DataType) -> bool:

@@ -12,6 +12,7 @@ from millpond.sql.aggregate.find import aggregates
 from millpond.sql.aggregate.nodes import named
 from millpond.sql.conjuncts import outer_columns
 from millpond.sql.grouping import grouping_keys, is_aggregated
+from millpond.sql.incremental.chosen import AGGREGATES, choose_values
 from millpond.sql.incremental.frames import NotKept
 from millpond.sql.incremental.groups import used_inputs
 from millpond.sql.incremental.nodes import Node, SortKey, TopNode, is_plain
@@ -48,11 +49,13 @@ def limits(select: exp.Expr) -> tuple[int, int] | None:
 
 def in_total_order(resolved: Resolved) -> Resolved:
     """Returns the query with the outputs of each SELECT with LIMIT at the end of its ORDER BY: so the same rows are the
-    first whichever query asks for them, and rows that are equal in all of this are equal.
+    first whichever query asks for them, and rows that are equal in all of this are equal. Aggregates that may choose
+    a value choose the same.
     """
-    if resolved.expression.find(exp.Limit, exp.Window) is None:
+    if resolved.expression.find(exp.Limit, exp.Window, *AGGREGATES) is None:
         return resolved
     tree = resolved.expression.copy()
+    choose_values(tree)
     for select in tree.find_all(exp.Select):
         _break_ties_of_windows(select)
     for select in tree.find_all(exp.Select):

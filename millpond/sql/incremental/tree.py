@@ -81,7 +81,7 @@ def keep_by_changes(resolved: Resolved) -> ByChanges:
     if frame.types != tuple(c.type for c in resolved.schema):
         return ByChanges(None, "columns whose types the table converts")
     try:
-        for query in (query for _, node in walk(frame) for query in queries(node)):
+        for query in (query for at in walk(frame) for query in queries(at.node)):
             if not query.schema.known:
                 return ByChanges(None, "a type that only Spark knows")
             render(rewrite(query.expression, FOR_DUCKDB))
@@ -109,6 +109,9 @@ class _Builder:
     inputs: Sequence[Input]
     used: Mapping[str, set[str]]
     by_view: dict[str, Input] = field(init=False)
+    made: dict[str, Node] = field(default_factory=dict)
+    """The operators of queries in FROM, by their text: one that is read several times is kept once."""
+    indexes: dict[str, Node] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.by_view = {i.view: i for i in self.inputs}
@@ -287,13 +290,19 @@ class _Builder:
             query, named, others = item.this, None, ctes
         else:
             raise NotKept("a function in FROM")
-        node = self.query(query, others)
+        # Names of tables, CTEs and aliases are unique in a view: an equal text has equal rows.
+        text = repr(query)
+        if text not in self.made:
+            self.made[text] = self.query(query, others)
+        node = self.made[text]
         spelled = [n.name for n in names or named or ()] or _output_names(query)
         places = {(alias, name.lower()): at for at, name in enumerate(spelled)}
         for compared in equal.values():
             wanted = tuple(at for place, at in places.items() if place in compared)
             if wanted and not finds(node, wanted):
-                return Frame(build_index(_with(query, others), node, self.inputs), places)
+                if text not in self.indexes:
+                    self.indexes[text] = build_index(_with(query, others), node, self.inputs)
+                return Frame(self.indexes[text], places)
         return Frame(node, places)
 
     def _scan(self, input_: Input, alias: str) -> Frame:
@@ -320,12 +329,21 @@ def _ctes_of(tree: exp.Expr) -> dict[str, exp.CTE]:
 
 
 def _with(tree: exp.Expr, ctes: Ctes) -> exp.Select:
-    """Returns a query with the CTEs around it that it may read."""
+    """Returns a query with those of the CTEs around it that it reads."""
     made = tree.copy()
     every = {**ctes, **_ctes_of(tree)}
-    if every:
-        made.set("with_", exp.With(expressions=[cte.copy() for cte in every.values()]))
+    made.set("with_", None)
+    read, new = set[str](), _names(made)
+    while new:
+        read |= new
+        new = {n for name in new & every.keys() for n in _names(every[name])} - read
+    if read & every.keys():
+        made.set("with_", exp.With(expressions=[c.copy() for name, c in every.items() if name in read]))
     return made  # type: ignore[return-value]
+
+
+def _names(tree: exp.Expr) -> set[str]:
+    return {table.name.lower() for table in tree.find_all(exp.Table)}
 
 
 def _partners(conditions: Sequence[exp.Expr], alone: Sequence[Place]) -> Partners:
