@@ -8,11 +8,13 @@ twice.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from millpond.changes import Changes
 from millpond.tables.base import Backend
 
 
@@ -48,6 +50,13 @@ class FlushedTable(Backend):
 
     base_stays: bool = True
     """Whether the base stays when the table is dropped."""
+
+    constraints: Mapping[str, str] = MappingProxyType({})
+    """Conditions in SQL, by their names, that the base refuses rows for, whoever writes them."""
+    check_rows: Callable[[Changes], None] | None = None
+    """Raises InvalidRecord for rows that break a constraint. Whoever opens a table with constraints sets it: ``check``
+    calls it, so that nothing is committed that the base then refuses.
+    """
 
     @classmethod
     @abstractmethod

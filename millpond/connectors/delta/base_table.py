@@ -28,6 +28,7 @@ from millpond.connectors.delta.client import exists, explained, library, quoted
 from millpond.connectors.delta.dataset import is_pruned
 from millpond.connectors.delta.layer import GONE, living, plain
 from millpond.connectors.delta.row_cache import RowCache
+from millpond.connectors.delta.rules import check_writable, constraints_of, required_columns
 from millpond.connectors.delta.versions import history_of, table_at
 from millpond.errors import (
     BadData,
@@ -40,7 +41,7 @@ from millpond.errors import (
     without_passwords,
 )
 from millpond.records.outgoing import to_rows
-from millpond.types import Column, Schema, normal, type_name, whole
+from millpond.types import Column, Schema, normal, quote, type_name, whole
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -82,6 +83,8 @@ class BaseTable:
             if is_there:
                 self._table: DeltaTable = delta.DeltaTable(place, storage_options=dict(storage))
                 self._check_known(known)
+                if known is None:
+                    check_writable(self._table, self.what)
                 self._check(self._table, partitions, more=known is not None)
             else:
                 fields = [pa.field(c.name, stored_type(c.type)) for c in self._columns]
@@ -94,6 +97,10 @@ class BaseTable:
                 )
         self._names = list(pa.schema(self._table.schema().to_arrow()).names)
         self.partitions = tuple(self._table.metadata().partition_columns)
+        self.required, self.constraints = required_columns(self._table), constraints_of(self._table)
+        if null_keys:
+            required = [name for name in schema.key if name.lower() in self.required]
+            self.constraints |= {name: f"{quote(name)} IS NOT NULL" for name in required}
         self._writer = secrets.randbelow(1 << 62)
         self._known_writer = self._number(_WRITER)
         self._writes, self._versions = 0, threading.RLock()
@@ -278,6 +285,7 @@ class BaseTable:
                 except CommitFailedError as error:
                     failed = str(error).strip().partition("\n")[0]
             else:
+                check_writable(self._table, self.what)
                 raise ConnectionLost(f"{self.what}: others change the same rows: {failed}")
         self._known_writer = self._writer
         self._moved(self._read(self._table, self._writes), changes)

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -87,6 +88,9 @@ class DeltaTable(FlushedTable, VersionedTable):
         self._stored = str(values.get("table") or name).lower()
         self.anchor = anchor
         self.base_stays = not anchor.get("owned")
+        self.constraints = base.constraints
+        required = (replace(c, nullable=c.nullable and c.name.lower() not in base.required) for c in schema)
+        self._checked = replace(schema, columns=tuple(required))
         self._turn = threading.RLock()
         self._done = threading.Condition(self._turn)
         self._fresh = self._new_layer()
@@ -170,7 +174,7 @@ class DeltaTable(FlushedTable, VersionedTable):
                 return False
             if commit is not None and commit < self._commit:
                 raise ValueError(f"commit {commit} of {self.what} after commit {self._commit}")
-            fitting = self.check(changes)
+            fitting = self._fitting(changes, self.schema)
             before = self._next
             try:
                 if not self.schema.key:
@@ -199,7 +203,13 @@ class DeltaTable(FlushedTable, VersionedTable):
         return first
 
     def check(self, changes: Changes) -> Changes:
-        fitting = checked(self.schema, changes, what=self.what, null_keys=self.null_keys)
+        fitting = self._fitting(changes, self._checked)
+        if self.check_rows is not None:
+            self.check_rows(fitting)
+        return fitting
+
+    def _fitting(self, changes: Changes, schema: Schema) -> Changes:
+        fitting = checked(schema, changes, what=self.what, null_keys=self.null_keys)
         for name in self._base.partitions:
             column = self.schema.find(name)
             if column is None or not pa.types.is_string(column.type):
