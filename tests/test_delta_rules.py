@@ -203,6 +203,26 @@ def test_fields_inside_of_a_column_that_must_not_be_null(tmp_path: Path) -> None
         app.sql(create(at, "id INT PRIMARY KEY, s STRUCT<a: INT>"))
 
 
+def test_a_table_that_takes_no_updates_is_refused(tmp_path: Path) -> None:
+    at = as_found(tmp_path / "lake", {"delta.appendOnly": "true"}, ["appendOnly"])
+    with App() as app, pytest.raises(NotSupported, match="takes no updates") as refused:
+        app.sql(create(at))
+    assert "INSERT INTO 'delta://…'" in str(refused.value.hint)
+
+
+def test_a_table_that_takes_no_updates_any_more(tmp_path: Path) -> None:
+    at = made(tmp_path / "lake", {})
+    with App(create(at), state=tmp_path / "state") as app:
+        app.sql("INSERT INTO t VALUES (1, 4, 'a', 1), (2, 5, 'b', 1)")
+        flush(app, "t")
+        DeltaTable(str(at)).alter.set_table_properties({"delta.appendOnly": "true"})
+        app.sql("UPDATE t SET age = 6 WHERE id = 1")
+        with pytest.raises(NotSupported, match="takes no updates"):
+            flush(app, "t")
+        DeltaTable(str(at)).alter.set_table_properties({"delta.appendOnly": "false"})
+    assert [row[:2] for row in base(at)] == [(1, 6), (2, 5)]
+
+
 def test_a_table_of_others_without_rules_is_taken_as_it_is(tmp_path: Path) -> None:
     at = tmp_path / "lake"
     write_deltalake(str(at), pa.table({"id": pa.array([1], pa.int32()), "name": ["a"]}))

@@ -42,6 +42,11 @@ def _noted(table: DeltaTable) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def check_writable(table: DeltaTable, what: str) -> None:
     """Raises NotSupported for a table that no flush can write to, whatever its rows are."""
+    if table.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
+        raise NotSupported(
+            f"{what} takes no updates: its property delta.appendOnly is true",
+            hint="INSERT INTO 'delta://…' adds rows to it; or set the property to false there",
+        )
     for name, noted in _noted(table):
         if "delta.generationExpression" in noted:
             raise NotSupported(
