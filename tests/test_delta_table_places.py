@@ -57,6 +57,14 @@ def test_the_name_of_a_folder_is_no_path(tmp_path: Path, name: str) -> None:
         app.sql(f"CREATE TABLE t (id INT) WITH ('extension' = 'delta', 'table' = '{name}')")
 
 
+def test_a_path_and_the_name_of_a_folder_are_refused_together(tmp_path: Path) -> None:
+    with App(state=tmp_path / "state") as app:
+        with pytest.raises(InvalidOption, match="has the options 'path' and 'table'"):
+            app.sql(keyed(tmp_path / "lake", ", 'table' = 'orders'"))
+        assert not (tmp_path / "lake").exists() and not (tmp_path / "state" / "delta").exists()
+        app.sql(keyed(tmp_path / "lake"))
+
+
 def test_drop_removes_only_the_folder_of_the_table(tmp_path: Path) -> None:
     """A table in back-ticks may have any name, and a folder that was there before is not removed."""
     state, foreign = tmp_path / "state", tmp_path / "state" / "delta" / "mine"
