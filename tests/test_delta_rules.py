@@ -7,13 +7,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from millpond import App
-from millpond.errors import InvalidRecord, NotSupported
+from millpond.errors import ConfigurationIssue, InvalidRecord, NotSupported
 from tests.test_delta_tables import LATE, base, flush, rows
 
 SCHEMA = pa.schema(
@@ -221,6 +222,28 @@ def test_a_table_that_takes_no_updates_any_more(tmp_path: Path) -> None:
             flush(app, "t")
         DeltaTable(str(at)).alter.set_table_properties({"delta.appendOnly": "false"})
     assert [row[:2] for row in base(at)] == [(1, 6), (2, 5)]
+
+
+FORGETS = {"delta.setTransactionRetentionDuration": "interval 30 days"}
+
+
+def test_a_table_that_forgets_what_was_written(tmp_path: Path, caplog: Any) -> None:
+    """Spark removes the entries of delta-rs, which have no time, with its next checkpoint."""
+    at, state = as_found(tmp_path / "lake", FORGETS, ["appendOnly"]), tmp_path / "state"
+    with App(f"CREATE STREAM s ({COLUMNS.replace(' PRIMARY KEY', '')})", state=state) as app:
+        with pytest.raises(ConfigurationIssue, match="forgets after a while") as refused:
+            app.sql(create(at))
+        assert "UNSET TBLPROPERTIES" in str(refused.value.hint)
+        with pytest.raises(ConfigurationIssue, match="forgets after a while"):
+            app.sql(f"INSERT INTO delta://{at} SELECT * FROM s")
+        app.sql(f"INSERT INTO delta://{at} SELECT * FROM s WITH ('key' = 'id', 'delivery' = 'at-least-once')")
+        app.sql(create(tmp_path / "mine"))
+        app.sql("INSERT INTO t VALUES (1, 2, 'a', 1)")
+        flush(app, "t")
+        DeltaTable(str(tmp_path / "mine")).alter.set_table_properties(FORGETS)
+    with App(state=state) as app:
+        assert rows(app, "t")[0][0] == 1
+    assert "forgets after a while which changes were written" in caplog.text
 
 
 def test_a_table_of_others_without_rules_is_taken_as_it_is(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ the app that it contains.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,12 @@ from millpond.connectors.delta.client import exists, explained, library, quoted
 from millpond.connectors.delta.dataset import is_pruned
 from millpond.connectors.delta.layer import GONE, living, plain
 from millpond.connectors.delta.row_cache import RowCache
-from millpond.connectors.delta.rules import check_writable, constraints_of, required_columns
+from millpond.connectors.delta.rules import (
+    check_entries_stay,
+    check_writable,
+    constraints_of,
+    required_columns,
+)
 from millpond.connectors.delta.versions import history_of, table_at
 from millpond.errors import (
     BadData,
@@ -46,6 +52,7 @@ from millpond.types import Column, Schema, normal, quote, type_name, whole
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
+log = logging.getLogger("millpond")
 _FEATURES = frozenset({"timestampNtz"})
 """What readers of tables that are written here may have to know."""
 _TRIES = 5
@@ -85,6 +92,9 @@ class BaseTable:
                 self._check_known(known)
                 if known is None:
                     check_writable(self._table, self.what)
+                    check_entries_stay(self._table, self.what)
+                else:
+                    self._warn_of_lost_entries()
                 self._check(self._table, partitions, more=known is not None)
             else:
                 fields = [pa.field(c.name, stored_type(c.type)) for c in self._columns]
@@ -123,6 +133,13 @@ class BaseTable:
     def _check_known(self, known: str | None) -> None:
         if known is not None and self.id != known:
             raise StateForeign(f"{self.what} is not the one that had the rows", hint=_BRING_BACK)
+
+    def _warn_of_lost_entries(self) -> None:
+        """Warns about a table with rows of this app that forgets what was written: a start may be refused later."""
+        try:
+            check_entries_stay(self._table, self.what)
+        except ConfigurationIssue as error:
+            log.warning("%s; %s", error.message, error.hint)
 
     def _check(self, table: DeltaTable, partitions: Sequence[str] = (), *, more: bool = False) -> None:
         """Raises an error if a table does not fit. ``more`` says that it may have more columns: it can be read then."""

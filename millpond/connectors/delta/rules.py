@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millpond.connectors.delta.client import library
-from millpond.errors import NotSupported
+from millpond.errors import ConfigurationIssue, NotSupported
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _CONSTRAINT = "delta.constraints."
+_ENTRIES = "delta.setTransactionRetentionDuration"
 
 
 def required_columns(table: DeltaTable) -> frozenset[str]:
@@ -38,6 +39,18 @@ def _noted(table: DeltaTable) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields the columns with what the table says about them."""
     for field in json.loads(table.schema().to_json())["fields"]:
         yield field["name"], field.get("metadata") or {}
+
+
+def check_entries_stay(table: DeltaTable, what: str) -> None:
+    """Raises ConfigurationIssue for a table that forgets transaction entries, which say what was written: Spark removes
+    those of delta-rs, which have no time, with the next checkpoint, however long the property says.
+    """
+    said = table.metadata().configuration.get(_ENTRIES)
+    if said is not None:
+        raise ConfigurationIssue(
+            f"{what} forgets after a while which changes were written to it: its property {_ENTRIES} is {said}",
+            hint=f"ALTER TABLE … UNSET TBLPROPERTIES ('{_ENTRIES}')",
+        )
 
 
 def check_writable(table: DeltaTable, what: str) -> None:
