@@ -8,13 +8,13 @@ twice.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from millpond.changes import Changes
+from millpond.changes import Changes, Position
 from millpond.tables.base import Backend
 
 
@@ -76,10 +76,10 @@ class FlushedTable(Backend):
         """Records which is the last commit of what ``restore`` was given."""
 
     @abstractmethod
-    def freeze(self, commit: int) -> int | None:
+    def freeze(self, commit: int, positions: Sequence[Position] = ()) -> int | None:
         """Sets apart the changes up to the newest commit, for ``flush``; changes that a failed flush has left stay as
         they are. Returns the last commit of what is set apart, which is ``commit`` if they came without numbers; None
-        if there is nothing.
+        if there is nothing. ``positions`` are those that the changes reach; the base may note them for people.
         """
 
     @abstractmethod

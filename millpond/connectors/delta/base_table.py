@@ -10,6 +10,7 @@ the app that it contains.
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 import threading
@@ -22,7 +23,7 @@ from weakref import WeakSet
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.changes import ROW
+from millpond.changes import ROW, Position
 from millpond.connectors.delta.base_version import BaseVersion, stored_type
 from millpond.connectors.delta.care import optimize, vacuum
 from millpond.connectors.delta.client import exists, explained, library, quoted
@@ -270,7 +271,9 @@ class BaseTable:
 
     # commits
 
-    def write(self, changes: pa.Table, state: str, commit: int, next_row: int) -> None:
+    def write(
+        self, changes: pa.Table, state: str, commit: int, next_row: int, positions: Sequence[Position] = ()
+    ) -> None:
         """Writes the changes of a layer as one commit, unless the table has it."""
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError
@@ -279,6 +282,7 @@ class BaseTable:
         with self._versions:
             self._writes += 1
         entry = _state(state, self._own)
+        notes = {_POSITIONS: json.dumps([p.parts for p in positions])} if positions else {}
         numbers = {entry: commit, _WRITER: self._writer}
         if not self._schema.key:
             numbers[_ROWS] = next_row
@@ -292,7 +296,7 @@ class BaseTable:
                     break  # it was made, and the answer was lost
                 self._check_writer()
                 transactions = [Transaction(app, number) for app, number in numbers.items()]
-                properties = CommitProperties(app_transactions=transactions)
+                properties = CommitProperties(custom_metadata=notes, app_transactions=transactions)
                 try:
                     self._commit(changes, properties)
                     if self._number(entry) != commit:
@@ -369,6 +373,8 @@ class BaseTable:
 
 
 _ROWS, _WRITER = "millpond rows", "millpond writer"
+_POSITIONS = "millpond.positions"
+"""What the commit of a flush has in its user metadata, beside the entries."""
 
 
 _BRING_BACK = "bring it back as it was, or begin with a new state directory"

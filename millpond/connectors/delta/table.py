@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -94,7 +94,7 @@ class DeltaTable(FlushedTable, VersionedTable):
         self._turn = threading.RLock()
         self._done = threading.Condition(self._turn)
         self._fresh = self._new_layer()
-        self._frozen: tuple[Layer, int, int] | None = None
+        self._frozen: tuple[Layer, int, int, Sequence[Position]] | None = None
         self._next = base.next_row
         self._positions: dict[str, Position] = {}
         self._commit, self._version = -1, 0
@@ -274,14 +274,14 @@ class DeltaTable(FlushedTable, VersionedTable):
             min(since, default=None),
         )
 
-    def freeze(self, commit: int) -> int | None:
+    def freeze(self, commit: int, positions: Sequence[Position] = ()) -> int | None:
         with self._turn:
             self._check_open()
             if self._frozen is None:
                 if self._fresh.since is None:
                     return None
                 last = self._fresh.commit
-                self._frozen = self._fresh, commit if last is None else last, self._next
+                self._frozen = self._fresh, commit if last is None else last, self._next, positions
                 self._fresh = self._new_layer()
                 self._show()
             return self._frozen[1]
@@ -290,9 +290,9 @@ class DeltaTable(FlushedTable, VersionedTable):
         frozen = self._frozen
         if frozen is None:
             return
-        layer, commit, next_row = frozen
+        layer, commit, next_row, positions = frozen
         before = self._base.version.number
-        self._base.write(layer.table.scan(), state, commit, next_row)
+        self._base.write(layer.table.scan(), state, commit, next_row, positions)
         with self._turn:
             self._check_open()
             self._frozen = None
