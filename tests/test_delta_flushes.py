@@ -277,6 +277,25 @@ def test_a_flush_notes_how_far_the_statements_have_come(tmp_path: Path) -> None:
     assert noted(one) == {"fill": 4}
 
 
+def test_explain_says_where_rows_and_state_are(tmp_path: Path) -> None:
+    groups = "SELECT id, COUNT(*) AS n FROM s GROUP BY id"
+
+    def lines(app: App, text: str) -> list[str]:
+        said = [r["plan"] for r in app.sql(f"EXPLAIN {text}").rows()]
+        return [line for line in said if line.startswith("flush:") or "never in the store" in line]
+
+    text = f"CREATE STREAM s (id INT, name STRING); CREATE TABLE m (id INT); {create(tmp_path / 'lake')}"
+    for state, kept in ((tmp_path / "state", "in the journal and in memory"), (None, "in memory")):
+        with App(text, state=state) as app:
+            flush = f"flush: rows are {kept} until a flush, which is written by the app's process, with delta-rs, "
+            assert lines(app, "INSERT INTO t SELECT id, name FROM s") == [flush + "large batches too"]
+            found = lines(
+                app, f"CREATE TABLE g WITH ('extension' = 'delta', 'path' = '{tmp_path}/g') AS {groups}"
+            )
+            assert found == [flush + "large batches too", f"state: {kept}, never in the store of g"]
+            assert lines(app, "INSERT INTO m SELECT id FROM s") == []
+
+
 def test_closing_does_not_wait_for_a_slow_store(tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:
     monkeypatch.setattr(flushing, "CLOSING", 0.05)
     app, go_on = App(create(tmp_path / "lake"), state=tmp_path / "state"), threading.Event()

@@ -114,6 +114,7 @@ class Declarations:
                 place=self.connectors.place(options),
                 evicts=self.connectors.evicts(options),
                 versioned=self.connectors.keeps_versions(options),
+                flushed_by=self.connectors.flushed_by(options),
             )
             extension = str(options.get("extension") or "memory")
             table = self.store.create(relation, extension, options, adapt)

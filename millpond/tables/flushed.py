@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from millpond.changes import Changes, Position
 from millpond.tables.base import Backend
@@ -35,6 +35,8 @@ class FlushedTable(Backend):
     ``freeze`` and ``flush`` are called by one thread at a time, while others read and apply.
     """
 
+    flushed_by: ClassVar[str]
+    """Says in words who writes to the base, for EXPLAIN."""
     what: str
     """Names the table in messages."""
     anchor: Mapping[str, Any]

@@ -61,6 +61,7 @@ class DeltaTable(FlushedTable, VersionedTable):
     """Represents a table whose base is a Delta table. It works alone, without an app; then nothing is flushed."""
 
     inside = True
+    flushed_by = "the app's process, with delta-rs"
     abilities = frozenset({"held", "null_keys", "every_key", "every_float"})
     options = TABLE_OPTIONS
 
