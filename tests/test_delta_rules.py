@@ -224,6 +224,23 @@ def test_a_table_that_takes_no_updates_any_more(tmp_path: Path) -> None:
     assert [row[:2] for row in base(at)] == [(1, 6), (2, 5)]
 
 
+def test_the_change_feed_is_written_where_it_is_enabled(tmp_path: Path) -> None:
+    at = as_found(tmp_path / "lake", {"delta.enableChangeDataFeed": "true"}, ["changeDataFeed"])
+    with App(create(at)) as app:
+        for text in (
+            "INSERT INTO t (id, age) VALUES (1, 2), (2, 3)",
+            "UPDATE t SET age = 4 WHERE id = 1",
+            "DELETE FROM t WHERE id = 2",
+        ):
+            app.sql(text)
+            flush(app, "t")
+    feed = pa.table(DeltaTable(str(at)).load_cdf(2).read_all())
+    found = zip(
+        feed["_change_type"].to_pylist(), feed["id"].to_pylist(), feed["age"].to_pylist(), strict=True
+    )
+    assert sorted(found) == [("delete", 2, 3), ("update_postimage", 1, 4), ("update_preimage", 1, 2)]
+
+
 FORGETS = {"delta.setTransactionRetentionDuration": "interval 30 days"}
 
 
