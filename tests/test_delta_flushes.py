@@ -4,6 +4,7 @@ Delta table, and commits that come at the wrong time.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -240,6 +241,59 @@ def test_ttl_needs_a_column(tmp_path: Path) -> None:
             app.sql(create(tmp_path / "lake", "'ttl' = '1h'"))
         assert refused.value.hint == "name a column with a time: 'ttl.column' = 'at'"
         app.sql("CREATE TABLE m (id INT PRIMARY KEY) WITH ('ttl' = '1h')")
+
+
+def noted(at: Path) -> Any:
+    """The positions in the user metadata of the newest commit of a Delta table, by statement."""
+    found = json.loads(DeltaTable(str(at)).history(1)[0].get("millpond.positions", "[]"))
+    return {pipeline: next(iter(offsets.values()))["seq"] for pipeline, _, _, offsets in found}
+
+
+def test_a_flush_notes_how_far_the_statements_have_come(tmp_path: Path) -> None:
+    """Also one that is tried again: the positions are those of its rows, not of later ones."""
+    one, sums = tmp_path / "one", tmp_path / "sums"
+    text = f"""CREATE STREAM s (id INT, name STRING); {create(one, name="one")};
+        INSERT INTO one SELECT id, name FROM s WITH ('query.name' = 'fill');
+        CREATE TABLE sums WITH ('extension' = 'delta', 'path' = '{sums}', 'flush.interval' = '1h') AS
+            SELECT name, COUNT(*) AS n FROM s GROUP BY name"""
+
+    def send(app: App, number: int) -> None:
+        app.send("s", [{"id": number, "name": "x"}])
+        app.drain()
+
+    with App(text, state=tmp_path / "state") as app:
+        for number, offset in ((1, 1), (1, 2)):  # an append, and a merge
+            send(app, number)
+            for table in ("one", "sums"):
+                flusher(app).flush(table)
+            assert noted(one) == {"fill": offset} and list(noted(sums).values()) == [offset]
+        send(app, 3)
+        with failing("flush: set apart"), pytest.raises(Injected):
+            flusher(app).flush("one")
+        send(app, 4)
+        app._runtime.store.backend("one").flush(app._runtime.store._state.identity)  # type: ignore[attr-defined]
+        assert noted(one) == {"fill": 3} and count(app, "one") == 3
+        app.sql("INSERT INTO one VALUES (9, 'by hand')")
+    assert noted(one) == {"fill": 4}
+
+
+def test_explain_says_where_rows_and_state_are(tmp_path: Path) -> None:
+    groups = "SELECT id, COUNT(*) AS n FROM s GROUP BY id"
+
+    def lines(app: App, text: str) -> list[str]:
+        said = [r["plan"] for r in app.sql(f"EXPLAIN {text}").rows()]
+        return [line for line in said if line.startswith("flush:") or "never in the store" in line]
+
+    text = f"CREATE STREAM s (id INT, name STRING); CREATE TABLE m (id INT); {create(tmp_path / 'lake')}"
+    for state, kept in ((tmp_path / "state", "in the journal and in memory"), (None, "in memory")):
+        with App(text, state=state) as app:
+            flush = f"flush: rows are {kept} until a flush, which is written by the app's process, with delta-rs, "
+            assert lines(app, "INSERT INTO t SELECT id, name FROM s") == [flush + "large batches too"]
+            found = lines(
+                app, f"CREATE TABLE g WITH ('extension' = 'delta', 'path' = '{tmp_path}/g') AS {groups}"
+            )
+            assert found == [flush + "large batches too", f"state: {kept}, never in the store of g"]
+            assert lines(app, "INSERT INTO m SELECT id FROM s") == []
 
 
 def test_closing_does_not_wait_for_a_slow_store(tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:

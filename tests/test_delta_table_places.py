@@ -5,6 +5,7 @@ of others stay.
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from millpond.connectors.delta import places
 from millpond.errors import AlreadyExists, InvalidOption, NotSupported, StateForeign
 from millpond.testing.crash import crash
 from millpond.testing.faults import failing
+from tests.servers import Servers
 from tests.test_delta_tables import ID, LATE, NAME, base, flush, keyed, made, rows
 
 BOTH = [True, False, None]
@@ -55,6 +57,14 @@ def test_the_name_of_a_folder_is_no_path(tmp_path: Path, name: str) -> None:
         pytest.raises(InvalidOption, match="option 'table' is the name"),
     ):
         app.sql(f"CREATE TABLE t (id INT) WITH ('extension' = 'delta', 'table' = '{name}')")
+
+
+def test_a_path_and_the_name_of_a_folder_are_refused_together(tmp_path: Path) -> None:
+    with App(state=tmp_path / "state") as app:
+        with pytest.raises(InvalidOption, match="has the options 'path' and 'table'"):
+            app.sql(keyed(tmp_path / "lake", ", 'table' = 'orders'"))
+        assert not (tmp_path / "lake").exists() and not (tmp_path / "state" / "delta").exists()
+        app.sql(keyed(tmp_path / "lake"))
 
 
 def test_drop_removes_only_the_folder_of_the_table(tmp_path: Path) -> None:
@@ -237,3 +247,45 @@ def test_binary_is_no_partition(tmp_path: Path) -> None:
         for _ in range(2):
             with pytest.raises(NotSupported, match='"p" is BINARY'):
                 app.sql(f"{text})")
+
+
+@pytest.mark.slow
+def test_a_table_in_an_object_store(servers: Servers, tmp_path: Path) -> None:
+    """Flushes, a crash with changes that are not flushed, lookups, versions and care."""
+    s3, name = servers.s3, f"b{uuid.uuid4().hex[:10]}"
+    s3.client().create_bucket(Bucket=name)
+    storage = {
+        "AWS_ENDPOINT_URL": s3.url,
+        "AWS_ACCESS_KEY_ID": "k",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+    }
+    place, options = f"s3://{name}/lake/t", ", ".join(f"'storage.{k}' = '{v}'" for k, v in storage.items())
+    text = f"""CREATE STREAM s (id INT, name STRING); {keyed(place, f", {options}, 'partition.by' = 'name'")};
+               INSERT INTO t SELECT id, name FROM s"""
+
+    def there() -> list[tuple[int, str]]:
+        found = DeltaTable(place, storage_options=storage).to_pyarrow_table().sort_by("id")
+        return list(zip(found["id"].to_pylist(), found["name"].to_pylist(), strict=True))
+
+    app = App(text, state=tmp_path / "state")
+    app.send("s", [{"id": 1, "name": "a b%/é"}, {"id": 2, "name": "b"}])
+    app.drain()
+    flush(app, "t")
+    assert there() == [(1, "a b%/é"), (2, "b")]
+    app.send("s", [{"id": 2, "name": "c"}, {"id": 3, "name": "c"}])
+    app.sql("DELETE FROM t WHERE id = 1")
+    app.drain()
+    crash(app)
+    with App(state=tmp_path / "state") as app:
+        assert rows(app, "t") == [(2, "c"), (3, "c")] and len(there()) == 2
+        flush(app, "t")
+        assert app.table("t").get_record(3) == {"id": 3, "name": "c"}
+        first = "SELECT * FROM t VERSION AS OF 1 ORDER BY id"
+        assert [tuple(r.values()) for r in app.sql(first).rows()] == [(1, "a b%/é"), (2, "b")]
+        app.sql("OPTIMIZE t")
+        app.sql("INSERT INTO t VALUES (4, 'd')")
+        with pytest.raises(AlreadyExists, match="another table has its rows"):
+            app.sql(keyed(f"{place}/", f", {options}").replace("TABLE t", "TABLE u"))
+    assert there() == [(2, "c"), (3, "c"), (4, "d")]

@@ -18,6 +18,8 @@ from millpond.journal.revision import Revision
 from millpond.loading.discovered_columns import KeptColumns
 from millpond.loading.open_sources import Sources
 from millpond.plan.connectors import Connectors
+from millpond.query.constraints import Constraints
+from millpond.query.evaluate import Evaluator
 from millpond.sql import statements as st
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.checked import Checked, CheckedCreate, CheckedTable, CheckedTableAs
@@ -45,6 +47,7 @@ class Declarations:
     saved: SavedStatements
     text: TextRun
     with_types: WithTypes
+    evaluator: Evaluator
     old_rows: OldRows
     take_back: Callable[[Relation], None]
     read_only: bool
@@ -111,9 +114,12 @@ class Declarations:
                 place=self.connectors.place(options),
                 evicts=self.connectors.evicts(options),
                 versioned=self.connectors.keeps_versions(options),
+                flushed_by=self.connectors.flushed_by(options),
             )
             extension = str(options.get("extension") or "memory")
-            self.store.create(relation, extension, options, adapt)
+            table = self.store.create(relation, extension, options, adapt)
+            if isinstance(table, FlushedTable) and table.constraints:
+                table.check_rows = Constraints(relation, table.constraints, self.evaluator).check
             if not self.store.keeps(relation.name) and not self.read_only:
                 self.store.journal.forget(f"table:{relation.name}")
         self.publications.add(relation)

@@ -203,6 +203,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         saved=saved,
         text=text,
         with_types=spark.with_types,
+        evaluator=evaluator,
         old_rows=old_rows,
         take_back=removals.take_back,
         read_only=read_only,

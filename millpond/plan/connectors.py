@@ -13,6 +13,7 @@ from millpond.connectors.sink import find_sink
 from millpond.connectors.source import Source, find_source
 from millpond.options import Option
 from millpond.sql.catalog import Relation
+from millpond.tables.flushed import FlushedTable
 from millpond.tables.memory import MemoryTable
 from millpond.tables.registry import find_backend
 from millpond.tables.versioned import VersionedTable
@@ -83,6 +84,10 @@ class Connectors:
 
     def keeps_versions(self, values: Mapping[str, Any]) -> bool:
         return issubclass(find_backend(str(values.get("extension") or "memory")), VersionedTable)
+
+    def flushed_by(self, values: Mapping[str, Any]) -> str | None:
+        backend = find_backend(str(values.get("extension") or "memory"))
+        return backend.flushed_by if issubclass(backend, FlushedTable) else None
 
     def open(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Source:
         key = (uri, repr((sorted(values.items()), declared)))

@@ -22,7 +22,7 @@ from millpond.plan.plans import (
     RowsPlan,
     ViewPlan,
 )
-from millpond.plan.state import explain_join, explain_misses, explain_state
+from millpond.plan.state import explain_flushes, explain_join, explain_misses, explain_state
 from millpond.plan.statement_plan import Planned
 from millpond.plan.view_explain import explain_view
 from millpond.predicates import text
@@ -104,6 +104,8 @@ def explain_plan(
             lines += _sink(checked, checked.changes, plan, engine, durable=durable)
         else:
             lines.append(_target(checked, checked.changes))
+            groups = isinstance(plan, GroupsPlan)
+            lines += explain_flushes(checked.changes, groups=groups, durable=durable)
     return lines
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from millpond.plan.plans import MissPlan
 from millpond.sql.aggregate import COUNT, SEQUENCE, Aggregation
+from millpond.sql.catalog import Relation
 from millpond.sql.joins import StreamJoin
 from millpond.sql.nodes import seconds_text
 from millpond.sql.windowing import Window
@@ -56,6 +57,18 @@ def explain_join(join: StreamJoin, by: str) -> Iterator[str]:
                 else f"without a watermark of {other.stream.name} for the time of the bound"
             )
             yield f"state: every row of {side.stream.name}: {why} it grows with the stream"
+
+
+def explain_flushes(target: Relation, *, groups: bool, durable: bool) -> Iterator[str]:
+    """Describes where rows are before they are in the store of a target, and who writes them there. ``groups`` says
+    that the statement keeps the state of groups.
+    """
+    if target.flushed_by is None:
+        return
+    kept = "in the journal and in memory" if durable else "in memory"
+    yield f"flush: rows are {kept} until a flush, which is written by {target.flushed_by}, large batches too"
+    if groups:
+        yield f"state: {kept}, never in the store of {target.name}"
 
 
 def explain_misses(miss: MissPlan) -> list[str]:

@@ -53,7 +53,8 @@ class Relation:
     may have records that cannot be read, which become error records; ``follows`` that a table over a source follows it;
     ``captured`` that it does so by change capture; ``spreads`` that executors may read it. ``changing`` says that it is
     the changes of the table of that name, which a statement with EMIT CHANGES reads.
-    ``versioned`` says that a table keeps earlier versions, and ``at`` which of them FROM names.
+    ``versioned`` says that a table keeps earlier versions, and ``at`` which of them FROM names. ``flushed_by`` says who
+    writes its changes to its store, if that is done later.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Relation:
     changing: bool = False
     versioned: bool = False
     at: AsOf | None = None
+    flushed_by: str | None = None
     text: str = field(default="", compare=False, repr=False)
     """The text of the statement that declares a view."""
 

@@ -55,6 +55,9 @@ class World(Protocol):
     def keeps_versions(self, values: Mapping[str, Any]) -> bool:
         """Returns whether a table with these options can be read as of an earlier version."""
 
+    def flushed_by(self, values: Mapping[str, Any]) -> str | None:
+        """Returns who writes the changes of a table with these options to its store later; None if none does."""
+
     def describe(
         self, uri: str, values: Mapping[str, Any], declared: Schema | None, *, table: bool = False
     ) -> Relation:

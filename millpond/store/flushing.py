@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
 from millpond import faults
+from millpond.changes import Position
 from millpond.errors import Closed, Error
 from millpond.store.store import Store
 from millpond.tables.base import Backend
@@ -124,12 +125,18 @@ class Flusher:
                     boundary = store.journal.boundary()
                     last = table.last_commit if last is None else last
                     # The base gets the number of a commit that the journal has: others may have written nothing.
-                    frozen = table.freeze(boundary)
+                    frozen = table.freeze(boundary, self._positions(name))
                 if frozen is None:
                     return
                 self._write(name, table, frozen)
                 if frozen >= last:
                     return
+
+    def _positions(self, name: str) -> list[Position]:
+        """Returns how far the statements that fill a table have come."""
+        store = self._store
+        filled_by = [pipeline for pipeline, table in list(store.filled.items()) if table == name.lower()]
+        return [known for pipeline in filled_by if (known := store.journal.position(pipeline)) is not None]
 
     def _look_after(self, name: str, table: FlushedTable) -> None:
         """Does what is due of OPTIMIZE and VACUUM. If it fails, it is tried again after another flush."""

@@ -54,7 +54,7 @@ class Store:
         self.flushed = FlushedTables()
         self._durability: dict[str, Durability] = {}
         self.options: dict[str, Mapping[str, Any]] = {}  # of declared tables, by their names in lower case
-        self._fills: dict[str, str] = {}
+        self.filled: dict[str, str] = {}  # tables in lower case, by the pipelines that fill them
         self.writing = ReentrantWriteLock()  # held for a commit
         self.publishing = threading.Lock()  # held while a commit becomes visible
         self.gate = Gate()  # commits to a database pass it
@@ -184,7 +184,7 @@ class Store:
 
     def fills(self, pipeline: str, table: str) -> None:
         """Records that the pipeline's position is stored with the table's rows."""
-        self._fills[pipeline] = table.lower()
+        self.filled[pipeline] = table.lower()
 
     def position(self, pipeline: str) -> Position | None:
         """Returns the newest position applied for the pipeline."""
@@ -199,11 +199,11 @@ class Store:
         database = self._database_of(pipeline)
         if database is not None:
             database.forget(self._spelled(pipeline))
-        self._fills.pop(pipeline, None)
+        self.filled.pop(pipeline, None)
         self.journal.forget(pipeline)
 
     def _database_of(self, pipeline: str) -> Database | None:
-        table = self._tables.get(self._fills.get(pipeline, ""))
+        table = self._tables.get(self.filled.get(pipeline, ""))
         return None if table is None else table.database
 
     def _spelled(self, pipeline: str) -> str:

@@ -8,11 +8,13 @@ twice.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
+from millpond.changes import Changes, Position
 from millpond.tables.base import Backend
 
 
@@ -33,6 +35,8 @@ class FlushedTable(Backend):
     ``freeze`` and ``flush`` are called by one thread at a time, while others read and apply.
     """
 
+    flushed_by: ClassVar[str]
+    """Says in words who writes to the base, for EXPLAIN."""
     what: str
     """Names the table in messages."""
     anchor: Mapping[str, Any]
@@ -48,6 +52,13 @@ class FlushedTable(Backend):
 
     base_stays: bool = True
     """Whether the base stays when the table is dropped."""
+
+    constraints: Mapping[str, str] = MappingProxyType({})
+    """Conditions in SQL, by their names, that the base refuses rows for, whoever writes them."""
+    check_rows: Callable[[Changes], None] | None = None
+    """Raises InvalidRecord for rows that break a constraint. Whoever opens a table with constraints sets it: ``check``
+    calls it, so that nothing is committed that the base then refuses.
+    """
 
     @classmethod
     @abstractmethod
@@ -67,10 +78,10 @@ class FlushedTable(Backend):
         """Records which is the last commit of what ``restore`` was given."""
 
     @abstractmethod
-    def freeze(self, commit: int) -> int | None:
+    def freeze(self, commit: int, positions: Sequence[Position] = ()) -> int | None:
         """Sets apart the changes up to the newest commit, for ``flush``; changes that a failed flush has left stay as
         they are. Returns the last commit of what is set apart, which is ``commit`` if they came without numbers; None
-        if there is nothing.
+        if there is nothing. ``positions`` are those that the changes reach; the base may note them for people.
         """
 
     @abstractmethod

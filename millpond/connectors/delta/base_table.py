@@ -10,6 +10,8 @@ the app that it contains.
 
 from __future__ import annotations
 
+import json
+import logging
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
@@ -21,13 +23,19 @@ from weakref import WeakSet
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.changes import ROW
+from millpond.changes import ROW, Position
 from millpond.connectors.delta.base_version import BaseVersion, stored_type
 from millpond.connectors.delta.care import optimize, vacuum
 from millpond.connectors.delta.client import exists, explained, library, quoted
 from millpond.connectors.delta.dataset import is_pruned
 from millpond.connectors.delta.layer import GONE, living, plain
 from millpond.connectors.delta.row_cache import RowCache
+from millpond.connectors.delta.rules import (
+    check_entries_stay,
+    check_writable,
+    constraints_of,
+    required_columns,
+)
 from millpond.connectors.delta.versions import history_of, table_at
 from millpond.errors import (
     BadData,
@@ -40,11 +48,12 @@ from millpond.errors import (
     without_passwords,
 )
 from millpond.records.outgoing import to_rows
-from millpond.types import Column, Schema, normal, type_name, whole
+from millpond.types import Column, Schema, normal, quote, type_name, whole
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
+log = logging.getLogger("millpond")
 _FEATURES = frozenset({"timestampNtz"})
 """What readers of tables that are written here may have to know."""
 _TRIES = 5
@@ -82,6 +91,11 @@ class BaseTable:
             if is_there:
                 self._table: DeltaTable = delta.DeltaTable(place, storage_options=dict(storage))
                 self._check_known(known)
+                if known is None:
+                    check_writable(self._table, self.what)
+                    check_entries_stay(self._table, self.what)
+                else:
+                    self._warn_of_lost_entries()
                 self._check(self._table, partitions, more=known is not None)
             else:
                 fields = [pa.field(c.name, stored_type(c.type)) for c in self._columns]
@@ -94,6 +108,10 @@ class BaseTable:
                 )
         self._names = list(pa.schema(self._table.schema().to_arrow()).names)
         self.partitions = tuple(self._table.metadata().partition_columns)
+        self.required, self.constraints = required_columns(self._table), constraints_of(self._table)
+        if null_keys:
+            required = [name for name in schema.key if name.lower() in self.required]
+            self.constraints |= {name: f"{quote(name)} IS NOT NULL" for name in required}
         self._writer = secrets.randbelow(1 << 62)
         self._known_writer = self._number(_WRITER)
         self._writes, self._versions = 0, threading.RLock()
@@ -116,6 +134,13 @@ class BaseTable:
     def _check_known(self, known: str | None) -> None:
         if known is not None and self.id != known:
             raise StateForeign(f"{self.what} is not the one that had the rows", hint=_BRING_BACK)
+
+    def _warn_of_lost_entries(self) -> None:
+        """Warns about a table with rows of this app that forgets what was written: a start may be refused later."""
+        try:
+            check_entries_stay(self._table, self.what)
+        except ConfigurationIssue as error:
+            log.warning("%s; %s", error.message, error.hint)
 
     def _check(self, table: DeltaTable, partitions: Sequence[str] = (), *, more: bool = False) -> None:
         """Raises an error if a table does not fit. ``more`` says that it may have more columns: it can be read then."""
@@ -246,7 +271,9 @@ class BaseTable:
 
     # commits
 
-    def write(self, changes: pa.Table, state: str, commit: int, next_row: int) -> None:
+    def write(
+        self, changes: pa.Table, state: str, commit: int, next_row: int, positions: Sequence[Position] = ()
+    ) -> None:
         """Writes the changes of a layer as one commit, unless the table has it."""
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError
@@ -255,6 +282,7 @@ class BaseTable:
         with self._versions:
             self._writes += 1
         entry = _state(state, self._own)
+        notes = {_POSITIONS: json.dumps([p.parts for p in positions])} if positions else {}
         numbers = {entry: commit, _WRITER: self._writer}
         if not self._schema.key:
             numbers[_ROWS] = next_row
@@ -268,7 +296,7 @@ class BaseTable:
                     break  # it was made, and the answer was lost
                 self._check_writer()
                 transactions = [Transaction(app, number) for app, number in numbers.items()]
-                properties = CommitProperties(app_transactions=transactions)
+                properties = CommitProperties(custom_metadata=notes, app_transactions=transactions)
                 try:
                     self._commit(changes, properties)
                     if self._number(entry) != commit:
@@ -278,6 +306,7 @@ class BaseTable:
                 except CommitFailedError as error:
                     failed = str(error).strip().partition("\n")[0]
             else:
+                check_writable(self._table, self.what)
                 raise ConnectionLost(f"{self.what}: others change the same rows: {failed}")
         self._known_writer = self._writer
         self._moved(self._read(self._table, self._writes), changes)
@@ -344,6 +373,8 @@ class BaseTable:
 
 
 _ROWS, _WRITER = "millpond rows", "millpond writer"
+_POSITIONS = "millpond.positions"
+"""What the commit of a flush has in its user metadata, beside the entries."""
 
 
 _BRING_BACK = "bring it back as it was, or begin with a new state directory"

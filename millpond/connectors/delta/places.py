@@ -28,6 +28,11 @@ def place_for(name: str, values: Mapping[str, Any], home: Path | None) -> str:
     """Returns where the Delta table of a table is; ``anchor`` has the absolute path as of CREATE TABLE."""
     known, folder = values.get("anchor") or {}, values.get("table")
     if values.get("path"):
+        if not known and folder is not None:
+            raise InvalidOption(
+                f"table \"{name}\" has the options 'path' and 'table': each says where its rows are",
+                hint="leave one of them out: 'table' is for a folder in the state directory",
+            )
         return str(known.get("path") or place_of(str(values["path"])))
     if home is None:
         raise InvalidOption(f'table "{name}" needs a folder', hint="WITH ('path' = 'lake/t')")

@@ -11,8 +11,9 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -60,6 +61,7 @@ class DeltaTable(FlushedTable, VersionedTable):
     """Represents a table whose base is a Delta table. It works alone, without an app; then nothing is flushed."""
 
     inside = True
+    flushed_by = "the app's process, with delta-rs"
     abilities = frozenset({"held", "null_keys", "every_key", "every_float"})
     options = TABLE_OPTIONS
 
@@ -87,10 +89,13 @@ class DeltaTable(FlushedTable, VersionedTable):
         self._stored = str(values.get("table") or name).lower()
         self.anchor = anchor
         self.base_stays = not anchor.get("owned")
+        self.constraints = base.constraints
+        required = (replace(c, nullable=c.nullable and c.name.lower() not in base.required) for c in schema)
+        self._checked = replace(schema, columns=tuple(required))
         self._turn = threading.RLock()
         self._done = threading.Condition(self._turn)
         self._fresh = self._new_layer()
-        self._frozen: tuple[Layer, int, int] | None = None
+        self._frozen: tuple[Layer, int, int, Sequence[Position]] | None = None
         self._next = base.next_row
         self._positions: dict[str, Position] = {}
         self._commit, self._version = -1, 0
@@ -170,7 +175,7 @@ class DeltaTable(FlushedTable, VersionedTable):
                 return False
             if commit is not None and commit < self._commit:
                 raise ValueError(f"commit {commit} of {self.what} after commit {self._commit}")
-            fitting = self.check(changes)
+            fitting = self._fitting(changes, self.schema)
             before = self._next
             try:
                 if not self.schema.key:
@@ -199,7 +204,13 @@ class DeltaTable(FlushedTable, VersionedTable):
         return first
 
     def check(self, changes: Changes) -> Changes:
-        fitting = checked(self.schema, changes, what=self.what, null_keys=self.null_keys)
+        fitting = self._fitting(changes, self._checked)
+        if self.check_rows is not None:
+            self.check_rows(fitting)
+        return fitting
+
+    def _fitting(self, changes: Changes, schema: Schema) -> Changes:
+        fitting = checked(schema, changes, what=self.what, null_keys=self.null_keys)
         for name in self._base.partitions:
             column = self.schema.find(name)
             if column is None or not pa.types.is_string(column.type):
@@ -264,14 +275,14 @@ class DeltaTable(FlushedTable, VersionedTable):
             min(since, default=None),
         )
 
-    def freeze(self, commit: int) -> int | None:
+    def freeze(self, commit: int, positions: Sequence[Position] = ()) -> int | None:
         with self._turn:
             self._check_open()
             if self._frozen is None:
                 if self._fresh.since is None:
                     return None
                 last = self._fresh.commit
-                self._frozen = self._fresh, commit if last is None else last, self._next
+                self._frozen = self._fresh, commit if last is None else last, self._next, positions
                 self._fresh = self._new_layer()
                 self._show()
             return self._frozen[1]
@@ -280,9 +291,9 @@ class DeltaTable(FlushedTable, VersionedTable):
         frozen = self._frozen
         if frozen is None:
             return
-        layer, commit, next_row = frozen
+        layer, commit, next_row, positions = frozen
         before = self._base.version.number
-        self._base.write(layer.table.scan(), state, commit, next_row)
+        self._base.write(layer.table.scan(), state, commit, next_row, positions)
         with self._turn:
             self._check_open()
             self._frozen = None

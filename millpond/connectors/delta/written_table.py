@@ -14,6 +14,7 @@ from millpond import faults
 from millpond.changes import Changes, Position
 from millpond.connectors.databases.rows_sink import changes_of, taken_over
 from millpond.connectors.delta.client import exists, explained, library, quoted
+from millpond.connectors.delta.rules import check_entries_stay
 from millpond.connectors.source import DELETED
 from millpond.errors import (
     BadData,
@@ -101,6 +102,7 @@ class WrittenTable:
         other may have become it since. Returns the position, unless batch ``known`` is as far.
         """
         self._query = query
+        check_entries_stay(self._table, self._what)
         with explained(self.place):
             self.owner = self._number(_owner(query))
             if owner is not None and self.owner != owner:
