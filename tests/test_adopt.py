@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -282,6 +285,29 @@ def test_a_fault_leaves_no_statement_that_begins_elsewhere(job: Job) -> None:
     assert rows_at(job.table) == job.expected(*range(3))
 
 
+def test_a_kill_leaves_no_statement_that_begins_elsewhere(job: Job) -> None:
+    job.run(2)
+    words = ["adopt", "--checkpoint", job.checkpoint, "--table", job.table, "--state", job.state, job.app()]
+    text = f"""from millpond.cli.main import app
+from millpond.testing.faults import killing
+with killing("adopted position kept"):
+    app({[str(word) for word in words]})"""
+    killed = subprocess.run([sys.executable, "-c", text], capture_output=True, timeout=120)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert job.adopt().exit_code == 0
+    job.go_on(2)
+    assert rows_at(job.table) == job.expected(*range(3))
+
+
+def test_a_statement_that_is_declared_and_has_not_begun(job: Job) -> None:
+    job.run(2)
+    with App(job.app(), state=job.state, _direct=True):
+        pass
+    assert job.adopt().exit_code == 0
+    job.go_on(2)
+    assert rows_at(job.table) == job.expected(*range(3))
+
+
 # what is refused
 
 
@@ -323,8 +349,8 @@ def _shrink(job: Job) -> None:
         (_write("offsets/1", "v2", "{}", "{}"), 'has version "v2", and only "v1" is known'),
         (_write("commits/1", "v9", "{}"), 'has version "v9"'),
         (_write("sources/0/1", "v7", "{}"), 'has version "v7"'),
-        (_write("offsets/1", "v1", "{}", "17"), "has an offset of neither Kafka nor files: 17"),
-        (_write("offsets/1", "v1", "{}", '{"reservoirId":"x"}'), "neither topics of Kafka nor files"),
+        (_write("offsets/1", "v1", "{}", "17"), "has an offset of neither topics nor files: 17"),
+        (_write("offsets/1", "v1", "{}", '{"reservoirId":"x"}'), "neither topics nor files"),
         (_write("offsets/1", "v1", "{}", '{"orders":{"0":7}}'), 'has read topic "orders", next offsets 0: 7'),
         (_shrink, 'batch 1 in "offsets" and batch -1 in "commits"'),
         (_lose, 'sources/0/1" of the checkpoint is missing'),
@@ -371,7 +397,7 @@ INSERT = "INSERT INTO delta://{table} SELECT {columns} FROM s"
         ("INSERT INTO delta://{table} SELECT nothing FROM s", '"nothing"'),
         (
             "CREATE STREAM sent (id BIGINT, k STRING); INSERT INTO delta://{table} SELECT id, k FROM sent",
-            "a job can be taken over that reads Kafka or files",
+            "a job can be taken over that reads a topic or files",
         ),
         (
             "CREATE STREAM n (id BIGINT, k STRING) WITH ('connector' = 'file://{folder}/in/*1.json');"

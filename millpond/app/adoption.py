@@ -16,7 +16,7 @@ from millpond.connectors.delta.adopted_table import is_at, last_batch
 from millpond.connectors.delta.client import place_of
 from millpond.connectors.delta.sink import DeltaSink
 from millpond.connectors.job_progress import Adopts
-from millpond.errors import AdoptionRefused, CheckFailed, UnknownName
+from millpond.errors import AdoptionRefused, CheckFailed, UnknownName, without_passwords
 from millpond.loading.open_sources import Sources
 from millpond.loading.spark_checkpoint import SparkCheckpoint
 from millpond.plan.connectors import Connectors
@@ -132,7 +132,7 @@ def _adoption(
     source = sources.open(writer.plan.batch.stream.relation)
     if not isinstance(source, Adopts):
         raise AdoptionRefused(
-            f"the statement reads {source.kind}://, and a job can be taken over that reads Kafka or files",
+            f"the statement reads {source.kind}://, and a job can be taken over that reads a topic or files",
             hint="CREATE STREAM s (…) WITH ('connector' = 'file://…') is a stream over files",
         )
     after, why = _after(job, batch, upserts=writer.upserts, named=named, unclear=unclear)
@@ -143,7 +143,7 @@ def _adoption(
     lines = (
         f"job        query {job.query}: batch {job.finished} is finished{last}",
         f"source     {progress}",
-        f"table      {writer.place}: {has}",
+        f"table      {without_passwords(writer.place)}: {has}",
         f"statement  {' '.join(writer.plan.text.split())}",
         f"begins     after batch {after}: {why}",
     )

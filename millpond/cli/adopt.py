@@ -23,7 +23,7 @@ Examples:
 
   millpond run app.sql --state ./state
 
-The job has one source, Kafka or files, no state, and writes to a Delta table; end it first. The app has one INSERT
+The job has one source, a topic or files, no state, and writes to a Delta table; end it first. The app has one INSERT
 … SELECT that reads the same source and writes to the same table. Its first position becomes the end of the last
 batch of the job. A batch that the job has not finished is repeated by an upsert; for appended rows the Delta table
 says whether it has them, if the job writes with format("delta") or sets txnAppId. If it does not say so, --skip-last

@@ -76,7 +76,7 @@ class SparkCheckpoint:
                 {topic: {str(p): int(at) for p, at in places.items()} for topic, places in end.items()}
             )
         raise AdoptionRefused(
-            f'the job of "{self.path}" has read neither topics of Kafka nor files: its offset is '
+            f'the job of "{self.path}" has read neither topics nor files: its offset is '
             f"{json.dumps(end)[:200]}"
         )
 
@@ -91,7 +91,7 @@ class SparkCheckpoint:
         return _parsed(self.path / "offsets" / str(batch), ends[0])
 
     def _beginning(self) -> dict[str, Any]:
-        """Returns the offset at which a job over Kafka has begun."""
+        """Returns the offset at which a job over topics has begun."""
         file = self.path / "sources" / "0" / "0"
         return _parsed(file, "".join(_lines(file)))
 
@@ -148,7 +148,7 @@ def _parsed(file: Path, line: str) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         raise AdoptionRefused(
-            f'the file "{file}" of the checkpoint has an offset of neither Kafka nor files: {line[:200]}'
+            f'the file "{file}" of the checkpoint has an offset of neither topics nor files: {line[:200]}'
         )
     return found
 
