@@ -37,6 +37,7 @@ Error
 │   ├── StateLocked       another app is running on it
 │   ├── StateForeign      it belongs to another app, another format version, or is not ours
 │   ├── UpgradeNeeded     the SQL has changed, and something would be dropped, rebuilt or run again
+│   ├── AdoptionRefused   a job of another system cannot be taken over
 │   ├── StateCorrupt      its content is damaged
 │   ├── StateUnwritable   it cannot be written
 │   └── StoreStopped      tables in memory are behind the journal; a restart restores them
@@ -282,6 +283,12 @@ class UpgradeNeeded(StateError):
     """Reports that the SQL has changed, and that somebody must agree to what the change drops or rebuilds."""
 
     code = "upgrade_needed"
+
+
+class AdoptionRefused(StateError):
+    """Reports why an app cannot go on where a job of another system has ended."""
+
+    code = "adoption_refused"
 
 
 class StateCorrupt(StateError):

@@ -85,6 +85,7 @@ POINTS: dict[str, str] = {
     "sink written once": "the sink of an INSERT that runs once has its rows, and the app does not know",
     "statement set up": "a running statement has all that it needs beside its target",
     "pipeline added": "a running statement is in line, to be started",
+    "adopted position kept": "the place where a job has ended is kept, not the statement that goes on there",
     "pipeline enrolled": "a running statement is a member of its stream",
     "query launched": "Spark reads the streams of all running statements",
     "view added": "a live table follows its inputs, and is empty",

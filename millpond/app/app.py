@@ -19,6 +19,7 @@ from millpond.app.sql_file import sql_of
 from millpond.app.upgrade_decisions import Decision, raise_unasked
 from millpond.app.upgrades import Agree
 from millpond.app.wiring import build
+from millpond.changes import Offset
 from millpond.clock import Clock
 from millpond.engine_rule import Engine
 from millpond.errors import AlreadyExists, InvalidOption, StateCorrupt
@@ -27,6 +28,7 @@ from millpond.journal.state import StateDirectory
 from millpond.loading.progress import Report
 from millpond.options import parse_size
 from millpond.plan.connectors import StandIn
+from millpond.plan.plans import PipelinePlan
 from millpond.query.evaluate import Path as EvaluationPath
 from millpond.query.result import Result
 from millpond.query.table import Record, Table
@@ -98,6 +100,7 @@ class App:
         _direct: bool = False,
         _clock: Clock | None = None,
         _stand_in: StandIn | None = None,
+        _adopted: Callable[[PipelinePlan], Offset | None] | None = None,
     ):
         text = sql_of(path_or_sql)
         try:
@@ -129,6 +132,7 @@ class App:
             direct=_direct,
             clock=_clock or Clock(),
             stand_in=_stand_in,
+            adopted=_adopted or (lambda plan: None),
         )
         try:
             self._runtime = build(state_directory, self._functions, settings)

@@ -14,6 +14,7 @@ from millpond.app.declarations import Declarations, query_entry
 from millpond.app.drop import Removals
 from millpond.app.queries import Queries
 from millpond.app.text_run import TextRun
+from millpond.changes import Offset, Position
 from millpond.connectors.source import NativeSource
 from millpond.errors import AlreadyExists, NotSupported
 from millpond.loading.discovered_columns import KeptColumns
@@ -53,6 +54,8 @@ class Launcher:
     keep_copy: Callable[[Relation], None]
     keep_side_input: Callable[[Relation], None]
     read_only: bool
+    adopted: Callable[[PipelinePlan], Offset | None]
+    """Returns where a statement begins that goes on for a job of another system."""
 
     def name(self, checked: CheckedRunnable, undo: Undo) -> str:
         """Returns the name in the statement, or one that is the same after a restart."""
@@ -135,11 +138,24 @@ class Launcher:
         kept = self._kept(plan) or (entry is not None and plan.target.kind == "emit")
         fresh = new and entry is not None
         self.runner.add(plan, sources, undo, ephemeral=not kept, new=new, fresh=fresh)
+        if (start := self.adopted(plan)) is not None:
+            self._begin_at(plan, start, undo)
         if new and entry is not None:
             self.declarations.keep(entry, plan.streams)
         else:
             self.columns.keep(plan.streams)
         faults.reach("pipeline added")
+
+    def _begin_at(self, plan: PipelinePlan, start: Offset, undo: Undo) -> None:
+        """Commits the first position of a statement, before the statement is stored: a kill in between leaves neither,
+        so that it never begins elsewhere.
+        """
+        if self.store.position(plan.name) is not None:
+            raise AlreadyExists(f'query "{plan.name}" has a position already', place=plan.place)
+        undo.on_failure(partial(self.store.forget, plan.name))
+        stream = plan.batch.stream.relation.name
+        self.store.commit(position=Position(plan.name, "", 0, {stream: start}))
+        faults.reach("adopted position kept")
 
     def _kept(self, plan: PipelinePlan) -> bool:
         if plan.target.kind == "table":

@@ -23,6 +23,7 @@ from millpond.app.tail import Tails
 from millpond.app.text_run import TextRun
 from millpond.app.texts import OnAnswer, Texts
 from millpond.app.upgrades import Upgrades
+from millpond.changes import Offset
 from millpond.clock import Clock
 from millpond.engine_rule import Engine
 from millpond.journal.journal import Journal
@@ -34,6 +35,7 @@ from millpond.loading.loader import Loader
 from millpond.loading.open_sources import Sources
 from millpond.loading.progress import Load, Report
 from millpond.plan.connectors import Connectors, StandIn
+from millpond.plan.plans import PipelinePlan
 from millpond.query.evaluate import Evaluator, Path
 from millpond.query.plans import Plans
 from millpond.query.result import Result
@@ -71,6 +73,7 @@ class Settings:
     direct: bool
     clock: Clock
     stand_in: StandIn | None
+    adopted: Callable[[PipelinePlan], Offset | None]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

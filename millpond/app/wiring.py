@@ -150,14 +150,8 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     )
     turn = CommitTurn()
     statements = Statements(
-        store,
-        catalog,
-        Stages(evaluator, clock, spark.session, settings.engine),
-        turn,
-        emitted,
-        inputs.read,
-        drift.follow_stream,
-        spark.session,
+        *(store, catalog, Stages(evaluator, clock, spark.session, settings.engine), turn, emitted),
+        *(inputs.read, drift.follow_stream, spark.session),
     )
     runner = Runner(
         *(statements.make, store, query_states, loader, turn, spark),
@@ -230,6 +224,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
             mask=mask,
         ),
         read_only=read_only,
+        adopted=settings.adopted,
     )
 
     used = (text, catalog, store, saved, checks, spark.with_types, runner, views, drift, tables, publications)

@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from millpond.cli import check, demo, explain, jars, query, run, shell, tables, test, top, upgrade
+from millpond.cli import adopt, check, demo, explain, jars, query, run, shell, tables, test, top, upgrade
 from millpond.cli.reporting import say
 
 app = typer.Typer(
@@ -35,6 +35,7 @@ app.command(epilog=tables.EXAMPLES)(tables.tables)
 app.command(epilog=top.EXAMPLES)(top.top)
 app.command(epilog=test.EXAMPLES)(test.test)
 app.command(epilog=upgrade.EXAMPLES)(upgrade.upgrade)
+app.command(epilog=adopt.EXAMPLES)(adopt.adopt)
 app.command(epilog=demo.EXAMPLES)(demo.demo)
 app.command(epilog=jars.EXAMPLES)(jars.jars)
 

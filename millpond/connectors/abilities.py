@@ -12,11 +12,12 @@
     MessageLog    a log of messages that another system stores for a while
     Keyed         the last message of each key may be the current row
     Captures      changes of rows can be captured by their key
+    Adopts        reading can go on where a job of another system has ended (``job_progress``)
     Forgets       old rows are removed while others are read (``forgetting``)
     Pins          Spark reads rows from Parquet files of the app (``pinned_files``)
 
-An ability may depend on the options of a source: then a property of the class says whether it is available. The
-functions here work for every source, with or without the ability: every reader of a source calls these.
+If an ability depends on the options of a source, a property of the class says whether it is available. The functions
+here work for every source, with or without the ability: every reader of a source calls these.
 """
 
 from __future__ import annotations
@@ -172,9 +173,7 @@ class Sheds(Source):
 
     @abstractmethod
     def left(self, end: Offset) -> frozenset[int] | None:
-        """Returns the parts whose rows remain valid, and that cannot be read any more; None if there are some unknown
-        ones.
-        """
+        """Returns the parts whose rows remain valid, and that cannot be read any more; None if some are unknown."""
 
     @abstractmethod
     def part_of(self, seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

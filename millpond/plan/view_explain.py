@@ -41,7 +41,9 @@ def growing_state(plan: ViewPlan) -> str:
     root = plan.by_changes.root
     if root is None or plan.refresh == "full":
         return ""
-    return ", and with the ".join(dict.fromkeys(what for visit in walk(root) for what in _grows_with(visit.node)))
+    return ", and with the ".join(
+        dict.fromkeys(what for visit in walk(root) for what in _grows_with(visit.node))
+    )
 
 
 def _operators(root: Node) -> Iterator[str]:

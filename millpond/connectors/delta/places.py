@@ -77,28 +77,28 @@ def remove_folder(home: Path, folder: Path) -> None:
 def take(place: str, table: str) -> None:
     """Records that a table of this process has its rows at the place. Raises AlreadyExists if another one has."""
     with _TAKING:
-        if _same(place) in _TAKEN:
+        if spelled(place) in _TAKEN:
             raise AlreadyExists(
                 f'another table has its rows in "{without_passwords(place)}"',
                 hint=f"give table \"{table}\" another place: WITH ('path' = '…')",
             )
-        _TAKEN.add(_same(place))
+        _TAKEN.add(spelled(place))
 
 
 def leave(place: str) -> None:
-    _TAKEN.discard(_same(place))
+    _TAKEN.discard(spelled(place))
 
 
 def check_free(place: str) -> None:
     """Raises AlreadyExists if a table of this process has its rows at the place."""
-    if _TAKEN and _same(place) in _TAKEN:
+    if _TAKEN and spelled(place) in _TAKEN:
         raise AlreadyExists(
             f'a table has its rows in "{without_passwords(place)}", and nothing else can write there',
             hint="INSERT INTO that table",
         )
 
 
-def _same(place: str) -> str:
+def spelled(place: str) -> str:
     """Returns the place, spelled as all others that are the same."""
     if "://" in place:
         scheme, _, rest = place.partition("://")

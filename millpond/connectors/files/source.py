@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from millpond.changes import Offset
+from millpond.connectors.files.adopted_files import adopted
 from millpond.connectors.files.listed_source import (
     FOLLOWING_OPTIONS,
     FORMAT_OPTIONS,
@@ -23,6 +25,7 @@ from millpond.connectors.files.listed_source import (
 from millpond.connectors.files.listing import LocalPlace, Place
 from millpond.connectors.files.paths import is_pattern, matching_files, path_of
 from millpond.connectors.files.watch import watch
+from millpond.connectors.job_progress import Adopts, JobProgress
 from millpond.connectors.source import Split
 from millpond.connectors.spark_ranges import FileRange, ReadBySpark
 from millpond.errors import FileMissing, SourceChanged, SourceEmpty, SourceError
@@ -32,7 +35,7 @@ from millpond.retry import Patience
 from millpond.types import Schema
 
 
-class FileSource(ListedSource, ReadBySpark):
+class FileSource(ListedSource, ReadBySpark, Adopts):
     """Reads files of this machine."""
 
     kind: ClassVar[str] = "file"
@@ -78,6 +81,10 @@ class FileSource(ListedSource, ReadBySpark):
 
     def changes(self, stop: threading.Event) -> Iterator[None]:
         return watch(self.path, max(self.values["watch.interval"], 0.01), stop)
+
+    def adopted(self, progress: JobProgress) -> Offset:
+        with self.reading(self.path):
+            return adopted(self.uri, self._look(), self.place.seen(), progress).offset()
 
     def ranges(self, splits: Sequence[Split], columns: Sequence[str]) -> list[FileRange]:
         known = self.schema()

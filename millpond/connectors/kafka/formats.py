@@ -123,3 +123,8 @@ class ValueFormat:
     def discover(self, sample: list[bytes]) -> Schema:
         """Discovers the columns of a sample."""
         return settle_schema(self.kind.discover(sample, self._values))
+
+
+def why_keyed(keys: list[bytes | None]) -> str | None:
+    """Returns why messages with these keys, the first of a topic, identify rows by them."""
+    return f"its first {len(keys):,} messages have keys" if keys and None not in keys else None

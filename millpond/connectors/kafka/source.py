@@ -17,12 +17,13 @@ import pyarrow as pa
 
 from millpond.changes import Offset
 from millpond.connectors.abilities import Follows, Keyed, MessageLog, Steps
+from millpond.connectors.job_progress import Adopts, JobProgress
 from millpond.connectors.kafka.client import Brokers, brokers
 from millpond.connectors.kafka.consumer import TopicReader
 from millpond.connectors.kafka.decoding_sql import decoding_sql
-from millpond.connectors.kafka.formats import ValueFormat, key_texts
+from millpond.connectors.kafka.formats import ValueFormat, key_texts, why_keyed
 from millpond.connectors.kafka.message_columns import decoded, flat, hidden_columns
-from millpond.connectors.kafka.offsets import ID, places_in, same_topic
+from millpond.connectors.kafka.offsets import ID, adopted, places_in, same_topic
 from millpond.connectors.kafka.options import SOURCE_OPTIONS, default_of, number, parts_of, patience_of
 from millpond.connectors.kafka.order import Order
 from millpond.connectors.kafka.settings import CLIENT_SETTINGS
@@ -51,7 +52,7 @@ _WIDENING = Lock()
 _BROKERS = "MILLPOND_KAFKA_BROKERS"
 
 
-class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
+class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed, Adopts):
     """Reads the records of a topic. ``_key``, ``_partition``, ``_offset``, ``_timestamp``, ``_headers`` and
     ``_deleted`` are columns that ``*`` leaves out.
     """
@@ -130,7 +131,7 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
             if "compact" in (self.setting("cleanup.policy") or ""):
                 return "the topic is compacted"
             if self._first_keys is None:
-                return _why_keyed([s.key for s in self._brokers.sample(self.topic, SAMPLE)])
+                return why_keyed([s.key for s in self._brokers.sample(self.topic, SAMPLE)])
             return self._first_keys or None
 
         return self._patience.wait_for(ask, issues=self.issues) if wait else ask()
@@ -163,7 +164,7 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
                     raise self._empty()  # it is created when it is read
             self._ensure()
             sample = self._brokers.sample(self.topic, SAMPLE)
-            self._first_keys = _why_keyed([s.key for s in sample]) or ""
+            self._first_keys = why_keyed([s.key for s in sample]) or ""
             values = [s.value for s in sample if s.value is not None]
             if not values:
                 raise self._empty()
@@ -297,6 +298,9 @@ class KafkaSource(NativeSource, Follows, Steps, MessageLog, Keyed):
         found = self._brokers.ends(self.topic) if self.reset == "latest" else self._brokers.begins(self.topic)
         return {str(p): offset for p, offset in sorted(found.items())} | {ID: fresh}
 
+    def adopted(self, progress: JobProgress) -> Offset:
+        return adopted(self.topic, progress, self.latest(None))
+
     def comparable(self, one: Offset, other: Offset) -> bool:
         return same_topic(one, other)
 
@@ -392,8 +396,3 @@ class _Restart(TopicReplaced):
 class _Empty(SourceEmpty):
     code = "topic_empty"
     retryable = True
-
-
-def _why_keyed(keys: list[bytes | None]) -> str | None:
-    """Returns why messages with these keys, the first of a topic, identify rows by them."""
-    return f"its first {len(keys):,} messages have keys" if keys and None not in keys else None
