@@ -81,8 +81,10 @@ def test_a_row_that_breaks_a_constraint_is_refused_before_the_commit(tmp_path: P
         app.sql("DELETE FROM t WHERE id = 1")
         flush(app, "t")
         assert rows(app, "t") == [(4, 30, None, None)]
-    with App(state=tmp_path / "state") as app, pytest.raises(InvalidRecord, match="adult"):
-        app.sql("INSERT INTO t VALUES (5, 1, 'a', 1)")
+    with App(state=tmp_path / "state") as app:
+        app.sql("ALTER TABLE t RENAME TO people")
+        with pytest.raises(InvalidRecord, match='row 0 for table "people" breaks the constraint "adult"'):
+            app.sql("INSERT INTO people VALUES (5, 1, 'a', 1)")
     assert base(at) == [(4, 30, None, None)]
 
 

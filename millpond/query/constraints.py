@@ -41,8 +41,10 @@ class Constraints:
             ) from None
         return rows_of(evaluator, query)
 
-    def check(self, changes: Changes) -> None:
-        """Raises InvalidRecord for the first row that breaks a constraint. Deletes break none."""
+    def check(self, changes: Changes, what: str) -> None:
+        """Raises InvalidRecord for the first row that breaks a constraint. Deletes break none; ``what`` names the
+        table, which may have another name by now.
+        """
         if not len(changes):
             return
         numbers = pa.array(range(len(changes)), pa.int64())
@@ -53,5 +55,5 @@ class Constraints:
             row = pc.min(broken(rows)[ROW]).as_py()
             if row is not None:
                 raise InvalidRecord(
-                    f'row {row} for {self._what} breaks the constraint "{name}": {self._texts[name]}', row=row
+                    f'row {row} for {what} breaks the constraint "{name}": {self._texts[name]}', row=row
                 )

@@ -55,9 +55,9 @@ class FlushedTable(Backend):
 
     constraints: Mapping[str, str] = MappingProxyType({})
     """Conditions in SQL, by their names, that the base refuses rows for, whoever writes them."""
-    check_rows: Callable[[Changes], None] | None = None
-    """Raises InvalidRecord for rows that break a constraint. Whoever opens a table with constraints sets it: ``check``
-    calls it, so that nothing is committed that the base then refuses.
+    check_rows: Callable[[Changes, str], None] | None = None
+    """Raises InvalidRecord for rows that break a constraint, of the table that is named so. Whoever opens a table with
+    constraints sets it: ``check`` calls it, so that nothing is committed that the base then refuses.
     """
 
     @classmethod

@@ -206,7 +206,7 @@ class DeltaTable(FlushedTable, VersionedTable):
     def check(self, changes: Changes) -> Changes:
         fitting = self._fitting(changes, self._checked)
         if self.check_rows is not None:
-            self.check_rows(fitting)
+            self.check_rows(fitting, self.what)
         return fitting
 
     def _fitting(self, changes: Changes, schema: Schema) -> Changes:
