@@ -81,9 +81,7 @@ class Table(Reader):
         return table
 
     def with_rows_of(self, backend: Backend, writer: Writer, relation: Relation) -> Table:
-        """Returns the same table over other rows, with another writer of their changes; what is compiled for the
-        relation is shared.
-        """
+        """Returns the same table over other rows, with another writer; what is compiled for the relation is shared."""
         table: Table = Table.__new__(Table)
         shared = relation is self.relation
         table._set_up(

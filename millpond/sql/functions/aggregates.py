@@ -1,4 +1,4 @@
-"""Declares aggregates, with their state over a stream."""
+"""Aggregates, with their state over a stream."""
 
 from __future__ import annotations
 

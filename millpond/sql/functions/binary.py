@@ -1,4 +1,4 @@
-"""Declares functions of encryption, bitmaps, geometries and vectors."""
+"""Encryption, bitmaps, geometries and vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declares casts: CAST itself, and types whose names are functions that cast to them."""
+"""Casts: CAST itself, and types whose names are functions that cast to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declares functions of JSON, variants, XML, CSV, Avro and URLs."""
+"""JSON, variants, XML, CSV, Avro and URLs."""
 
 from __future__ import annotations
 

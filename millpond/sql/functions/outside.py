@@ -1,4 +1,4 @@
-"""Declares functions that reach files, hosts or the JVM: nobody may call them."""
+"""What reaches files, hosts or the JVM: nobody may call it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declares LIKE, regular expressions, and what splits by them."""
+"""LIKE, regular expressions, and what splits by them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declares functions that depend on who runs the app, where, and with which version."""
+"""What depends on who runs the app, where, and with which version."""
 
 from __future__ import annotations
 
