@@ -77,7 +77,7 @@ def _kept(app: App) -> dict[str, Any]:
         "done": sorted(facts.done),
         "tables": {name: rows_of(app, name) for name in shown},
         "durability": {name: app._runtime.store._durability[name] for name in shown},
-        "fills": dict(sorted(app._runtime.store._fills.items())),
+        "fills": dict(sorted(app._runtime.store.filled.items())),
         "queries": sorted((q["name"], q["state"]) for q in app.sql("SHOW QUERIES").rows()),
         "held": dict(sorted(app._runtime.query_states._states.items())),
         "followers": sorted(name for name, _ in app._runtime.followers),
