@@ -8,12 +8,15 @@ from typing import Any
 
 from millpond import App
 from millpond.journal.catalog import Entry
+from millpond.journal.revision import FINDINGS
 from millpond.loading.discovered_columns import COLUMNS
 from millpond.loading.file_origins import origins_table
 from millpond.store.dropped_tables import LEAVING
 
 PASSING = (LEAVING, COLUMNS)
 """The kinds of journal entries that may be removed later than what they belong to."""
+RECORDED = (FINDINGS,)
+"""Kinds that come by themselves, when nothing has changed for a while."""
 ELSEWHERE = ("positions", "passing", "columns", "columns found", "open sources")
 """What two apps may differ in that have done the same in two places, or one of them with a fault after it: columns that
 nobody reads any more, and their source, are forgotten with the next DROP."""
@@ -68,7 +71,7 @@ def _kept(app: App) -> dict[str, Any]:
         "saved": sorted(
             (e.id, e.text, repr(e.entry().data["schema"])) for e in app._runtime.saved.entries.values()
         ),
-        "journal": sorted(_entry(e) for e in journal.entries() if e.kind not in PASSING),
+        "journal": sorted(_entry(e) for e in journal.entries() if e.kind not in (*PASSING, *RECORDED)),
         "passing": sorted(_entry(e) for e in journal.entries() if e.kind in PASSING),
         "positions": sorted(repr(p) for p in journal.positions().values()),
         "placed": sorted(journal.positions()),
