@@ -18,7 +18,7 @@ from millpond import faults
 from millpond.alterations import AddedColumn
 from millpond.changes import Changes
 from millpond.tables._lagging_keys import LaggingKeys
-from millpond.tables.memory import Hold, MemoryTable
+from millpond.tables.memory import MemoryTable, Publication
 from millpond.types import Column, Schema
 
 KEYED = Schema((Column("k", pa.int64()), Column("x", pa.int64())), ("k",))
@@ -69,14 +69,14 @@ def test_any_changes_give_the_rows_of_a_dict(seed: int) -> None:
             table.put_record({"k": key, "x": commit})
             model[key] = commit
         elif what == 6:
-            held = Hold()
-            table.storage.hold(held)
+            publication = Publication()
+            table.storage.join(publication)
             before, after = dict(model), model | rows
             put(table, rows, commit)
             assert read(table.snapshot()) == before
             key = next(iter(rows))
             assert bool(table.snapshot().slots_of_key(key)) == (key in before)
-            held.over = True
+            publication.done = True
             table.storage.release()
             model = after
         else:
