@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
@@ -26,14 +26,16 @@ class Stage(NamedTuple):
     """Bytes of the results that its tasks have sent to the driver."""
 
 
-def stages_of(spark: SparkSession) -> list[Stage]:
-    """Returns the stages of all jobs that Spark knows of."""
-    context = spark.sparkContext._jsc.sc()  # type: ignore[union-attr]
-    context.listenerBus().waitUntilEmpty()
-    store = context.statusStore()
-    listed = store.jobsList(None)
+def stages_of(spark: SparkSession, after: int = -1) -> list[Stage]:
+    """Returns the stages of the jobs that Spark knows of, without those up to the job ``after``: Spark keeps a
+    thousand, and each answer of its Java process takes time.
+    """
+    store = _store(spark)
+    listed = store.jobsList(None)  # the newest first
     found = []
     for job in (listed.apply(i) for i in range(listed.size())):
+        if job.jobId() <= after:
+            break
         said, stages = job.description(), job.stageIds()
         for number in (stages.apply(i) for i in range(stages.size())):
             with suppress(Py4JJavaError):  # a stage that was skipped is not known
@@ -52,16 +54,30 @@ def stages_of(spark: SparkSession) -> list[Stage]:
     return found
 
 
+def last_job(spark: SparkSession) -> int:
+    """Returns the number of the newest job; -1 if there is none."""
+    listed = _store(spark).jobsList(None)
+    numbers = [listed.apply(i).jobId() for i in (0, listed.size() - 1)] if listed.size() else [-1]
+    assert numbers == sorted(numbers, reverse=True), "the newest comes first"
+    return max(numbers)
+
+
+def _store(spark: SparkSession) -> Any:
+    context = spark.sparkContext._jsc.sc()  # type: ignore[union-attr]
+    context.listenerBus().waitUntilEmpty()
+    return context.statusStore()
+
+
 class Jobs:
     """The jobs since now."""
 
     def __init__(self, spark: SparkSession):
         self._spark = spark
-        self._before = {s.job for s in stages_of(spark)}
+        self._before = last_job(spark)
 
     @property
     def stages(self) -> list[Stage]:
-        return [s for s in stages_of(self._spark) if s.job not in self._before]
+        return stages_of(self._spark, self._before)
 
     def of(self, statement: str) -> list[Stage]:
         """Returns the stages of the jobs of one statement."""
