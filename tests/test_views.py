@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from millpond import App
+from millpond import App, faults
 from millpond.errors import QueryFailed, SqlError
 from millpond.plan.connectors import Connectors
 from millpond.plan.view import find_parts
@@ -161,6 +162,30 @@ def test_a_view_whose_key_is_not_unique_says_so() -> None:
         app.sql("UPDATE t SET x = 8 WHERE id = 2")
         app.drain()
         assert app.ready() and len(app.table("v").all_rows()) == 2
+
+
+def test_a_view_that_could_not_be_stored_is_tried_again(tmp_path: Path) -> None:
+    """Also if nothing else is committed after it."""
+
+    def fail(point: str) -> None:
+        if point == "journal: prepared" and threading.current_thread().name == "millpond-views":
+            raise QueryFailed("the disk is full")
+
+    def wait(query: str, expected: str) -> None:
+        while expected not in str(app.sql(query).rows()):
+            time.sleep(0.01)
+
+    sql = "CREATE TABLE t (id INT PRIMARY KEY, x INT); CREATE TABLE v AS SELECT SUM(x) AS x FROM t"
+    with App(sql, state=tmp_path / "s") as app:
+        faults.on_reach(fail)
+        try:
+            app.sql("INSERT INTO t VALUES (1, 7)")
+            wait("SHOW QUERIES", "the disk is full")
+        finally:
+            faults.on_reach(None)
+        wait("SELECT x FROM v", "7")
+        app.drain()
+        assert app.ready()
 
 
 def test_single_rows_reach_a_view() -> None:

@@ -24,6 +24,7 @@ from millpond.journal.catalog import Entry
 from millpond.journal.journal import Journal
 from millpond.journal.revision import Revision
 from millpond.records.keys import key_list
+from millpond.store.undo import safely
 from millpond.tables.base import Backend, Snapshot
 from millpond.types import Schema
 
@@ -81,6 +82,17 @@ class Changelogs:
         name = stream.lower()
         if self._journal.stream_end(name):
             self._journal.drop_stream(name)
+        try:
+            self._fill(name, backend)
+            faults.reach("changelog: filled")
+            self._journal.put_entry(Entry(stream, CHANGELOG, "", {"table": table.lower()}))
+        except BaseException:
+            safely(lambda: self._journal.drop_stream(name))
+            raise
+        self._add(name, table.lower())
+
+    def _fill(self, name: str, backend: Backend) -> None:
+        """Sends the rows of a table."""
         snapshot, schema = backend.snapshot(), backend.schema
         for part in snapshot.parts():
             rows = part.select(list(schema.names)).cast(schema.arrow())
@@ -89,9 +101,6 @@ class Changelogs:
                 ops = np.full(some.num_rows, READ, dtype=object)
                 sent = self._rows(name, schema, ops, _nothing(schema, len(some)), some)
                 self._journal.commit({}, None, {name: sent})
-        faults.reach("changelog: filled")
-        self._journal.put_entry(Entry(stream, CHANGELOG, "", {"table": table.lower()}))
-        self._add(name, table.lower())
 
     def end(self, stream: str) -> None:
         """Removes a changelog."""

@@ -3,7 +3,8 @@
 A view follows the commits of its inputs. A round reads all inputs as of one commit; a view that reads another view sees
 the result of that view in the same round. The rows of a view come from its inputs alone, so a restart needs no
 position: the first round runs the queries again and applies the difference, except for views that are recorded as equal
-to their queries and whose inputs have not changed since. The state of operators is set after the start.
+to their queries and whose inputs have not changed since. The state of operators is set after the start. A view that
+failed is tried again: with the next commit, or after a pause.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from millpond.plan.view import find_parts
 from millpond.query.change_kind import with_op
 from millpond.query.evaluate import Evaluator
 from millpond.query.transaction import View
+from millpond.retry import AGAIN
 from millpond.sql.catalog import Relation
 from millpond.sql.incremental.tree import keep_by_changes
 from millpond.steps import recording
@@ -108,7 +110,7 @@ class Views:
     def add(self, plan: ViewPlan, schema: Schema, *, restored: bool = False, emit: Emit | None = None) -> int:
         """Fills the table and follows the inputs from now on. Returns its number of rows.
 
-        A query that fails is not added; a ``restored`` one is, and is retried when its inputs change.
+        A query that fails is not added; a ``restored`` one is, and is tried again.
         """
         for i in plan.query.inputs:
             if i.relation.captured:
@@ -269,13 +271,15 @@ class Views:
         self._store.follow(there)
 
     def _run(self) -> None:
-        recorded = False
+        recorded, retries = False, 0
         while not self._stopped:
-            if not self._news.wait(None if recorded else _QUIET):
+            failed = any(v.whole and v.error is not None and v.wanted for v in self._later())
+            pause = AGAIN.pause(retries) if failed else None if recorded else _QUIET
+            if not self._news.wait(pause) and not failed:
                 with self._turn:
                     recorded = self._stopped or self.record_equal(0.0)
                 continue
-            recorded = False
+            recorded, retries = False, retries + 1 if failed else 0
             self._news.clear()
             with self._turn:
                 if not self._stopped:
