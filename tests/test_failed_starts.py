@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -36,7 +38,9 @@ def differing(before: dict[str, str], after: dict[str, str]) -> dict[str, tuple[
 
 @contextmanager
 def shop(directory: Path, kind: Kind) -> Iterator[tuple[App, str]]:
-    """An app in which the statement can run, and its text."""
+    """An app in which the statement can run, and its text. All are in the same directory, one after the other: names of
+    statements have a checksum of their paths."""
+    shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
     make_files(directory)
     with open_shop(directory, kind) as app:
@@ -76,27 +80,38 @@ def test_what_fails_anywhere_leaves_nothing_behind(tmp_path: Path, kind: Kind) -
 def check_faults(tmp_path: Path, kind: Kind, walked: Callable[[str], bool]) -> None:
     """After each failure the app is as before, and other statements run; in the end the statement itself does. Where no
     error comes out, the statement had happened when the fault came: then it is done as a whole."""
-    with shop(tmp_path / "undisturbed", kind) as (app, sql):
+    with shop(tmp_path / "shop", kind) as (app, sql):
         with recorded() as counts:
             app.sql(sql)
+        wait_for_views(app)
         done = fingerprint(app)
         if kind.again:
             app.sql(sql)
         app.drain()
     visits = [(p, visit + 1) for p, n in counts.items() if walked(p) for visit in range(min(n, MOST))]
     left = [(point, visit, failure) for point, visit in visits for failure in FAILURES]
-    for number in range(len(left) + 1):
-        with shop(tmp_path / f"walked{number}", kind) as (app, sql):
+    for _ in range(len(left) + 1):
+        with shop(tmp_path / "shop", kind) as (app, sql):
             left = walk(app, sql, left)
             if not left:
                 app.drain()
                 return
         point, visit, failure = left.pop(0)
-        with shop(tmp_path / f"happened{number}", kind) as (app, sql):
+        with shop(tmp_path / "shop", kind) as (app, sql):
             with failing(point, failure("it fails"), visit=visit):
                 app.sql(sql)
+            wait_for_views(app)
             found = differing(done, fingerprint(app))
             assert not found.keys() - set(ELSEWHERE), (point, visit, failure, found)
+
+
+def wait_for_views(app: App) -> None:
+    """Waits until the views have followed; one that failed tries it again."""
+    for _ in range(100):
+        with suppress(Error):
+            return app._runtime.views.drain(30)
+        time.sleep(0.1)
+    app._runtime.views.drain(30)
 
 
 def others_go_on(app: App) -> None:
