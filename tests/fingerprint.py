@@ -93,8 +93,9 @@ def _kept(app: App) -> dict[str, Any]:
 
 
 def _entry(entry: Entry) -> tuple[str, ...]:
-    """What the journal has; the identity is made of the text."""
-    data = {key: value for key, value in entry.data.items() if key != "identity"}
+    """What the journal has; the identity of a statement is made of the text, that of the directory at random."""
+    drawn = "id" if entry.kind == "identity" else "identity"
+    data = {key: value for key, value in entry.data.items() if key != drawn}
     return (entry.kind, entry.name, entry.text, repr(data))
 
 
