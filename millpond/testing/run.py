@@ -206,11 +206,13 @@ class _Run:
 
     def _open(self) -> None:
         path = {"spark": "spark", "duckdb": "duckdb"}.get(self.mode, "auto")
+        by_spark = self.mode == "restart" and self.case.has_stream
         if self.mode == "restart":
-            path = "spark" if self.case.has_stream else "duckdb"
+            path = "spark" if by_spark else "duckdb"
         self.app = App(
             self._sql(self.case.app),
             state=self.state,
+            engine="spark" if by_spark else "auto",
             _path=path,  # type: ignore[arg-type]
             _direct=self.mode == "plain",
             _clock=self.clock,
