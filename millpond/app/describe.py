@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.app.health import TableHealth
-from millpond.app.saved import SavedStatements
 from millpond.connectors import abilities
 from millpond.connectors.spark_ranges import reader_of
 from millpond.connectors.versioned import Versioned
@@ -41,6 +40,7 @@ from millpond.sql.resolve import Resolved
 from millpond.sql.statement_text import after_columns
 from millpond.sql.statements import Explain, Statement
 from millpond.sql.userfunctions import UserFunction
+from millpond.statements.saved_statements import SavedStatements
 from millpond.steps import Step
 from millpond.store.catalog import SavedRelation
 from millpond.store.store import Store

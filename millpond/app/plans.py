@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from millpond.app.script import Checks
 from millpond.dml.planned import Ground, PlannedInsert, PlannedMutation, PlannedSelect
 from millpond.errors import Error
 from millpond.loading.loader import Loader
@@ -37,6 +36,7 @@ from millpond.sql.printer import print_statement
 from millpond.sql.render.duckdb import Unrenderable
 from millpond.sql.resolve import Resolved
 from millpond.sql.template import Parameter, template_of
+from millpond.statements.script import Checks
 from millpond.store.store import Store
 from millpond.tables.memory import MemoryTable
 

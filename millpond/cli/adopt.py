@@ -12,7 +12,7 @@ from millpond.cli.reporting import reporting
 from millpond.cli.sqlfile import read_sql
 
 if TYPE_CHECKING:
-    from millpond.app.upgrade_decisions import Decision
+    from millpond.upgrade.decisions import Decision
 
 EXAMPLES = """
 Examples:
@@ -79,6 +79,6 @@ def adopt(
 
 def _refuse(decisions: Sequence[Decision]) -> None:
     """Raises an error if a changed file would drop or rebuild something."""
-    from millpond.app.upgrade_decisions import raise_unasked
+    from millpond.upgrade.decisions import raise_unasked
 
     raise_unasked(decisions, "run millpond upgrade first, with the file as it was without this statement")

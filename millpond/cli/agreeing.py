@@ -11,7 +11,7 @@ import typer
 from millpond.cli.reporting import Report
 
 if TYPE_CHECKING:
-    from millpond.app.upgrade_decisions import Decision
+    from millpond.upgrade.decisions import Decision
 
 _HINT = "--yes does it without asking; millpond upgrade APP.SQL --state DIR --dry-run shows it"
 
@@ -26,7 +26,7 @@ class Agreeing:
         self._yes = yes
 
     def __call__(self, decisions: Sequence[Decision]) -> None:
-        from millpond.app.upgrade_decisions import raise_unasked
+        from millpond.upgrade.decisions import raise_unasked
 
         changed = [d for d in decisions if d.action != "kept"]
         self._report.note("the file has changed:\n" + "\n".join(f"  {d.line()}" for d in changed))

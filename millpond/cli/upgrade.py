@@ -68,8 +68,8 @@ def upgrade(
 
 def _explain(file: Path, state: Path, report: Report, *, shadow: bool) -> None:
     """Prints what an upgrade would do, by the running app or from its state."""
-    from millpond.app.upgrade_decisions import decisions_in
     from millpond.cli.sessions import open_session
+    from millpond.upgrade.decisions import decisions_in
 
     quoted = str(file.absolute()).replace("'", "''")
     with open_session(state) as session:
