@@ -40,7 +40,7 @@ FLOORS: tuple[frozenset[str], ...] = (
             "lookup",
             "extensions",
             "packages",
-            "places",
+            "text_places",
             "version",
         }
     ),

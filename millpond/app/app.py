@@ -332,6 +332,6 @@ def _check_spark(spark: Any, master: str | None) -> None:
         raise InvalidOption(
             "spark and master are both given", hint="a session has its master: leave out master"
         )
-    from millpond.engine.given import check_given
+    from millpond.engine.program_session import check_given
 
     check_given(spark)

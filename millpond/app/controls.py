@@ -21,11 +21,11 @@ from millpond.statements.handlers import NOTHING, Handlers, handle
 from millpond.statements.indexes import Indexes
 from millpond.statements.queries import Queries
 from millpond.statements.text_run import TextRun
-from millpond.store.flushing import Flusher
+from millpond.store.flusher import Flusher
 from millpond.store.store import Store
 from millpond.store.undo import Undo
 from millpond.streaming.runner import Runner
-from millpond.tables.versioned import VersionedTable
+from millpond.tables.versioned_table import VersionedTable
 
 
 @dataclass(frozen=True, eq=False, repr=False)

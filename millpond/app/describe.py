@@ -11,7 +11,7 @@ import pyarrow as pa
 from millpond.app.health import TableHealth
 from millpond.connectors import abilities
 from millpond.connectors.spark_ranges import reader_of
-from millpond.connectors.versioned import Versioned
+from millpond.connectors.versioned_source import Versioned
 from millpond.engine_rule import ENGINES, Engine
 from millpond.errors import without_passwords
 from millpond.extensions import offered
@@ -47,7 +47,7 @@ from millpond.store.store import Store
 from millpond.streaming.runner import Runner
 from millpond.streaming.stream_join import describe_join
 from millpond.streaming.window import describe_watermark
-from millpond.tables.versioned import VersionedTable
+from millpond.tables.versioned_table import VersionedTable
 from millpond.types import type_name
 from millpond.views.materialized_view import Views
 

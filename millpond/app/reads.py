@@ -20,7 +20,7 @@ from millpond.statements.handlers import Handler, Handlers, WithTypes, handle
 from millpond.statements.launch import Launcher
 from millpond.statements.text_run import TextRun
 from millpond.store.undo import Undo
-from millpond.streaming.emitted import Emitted
+from millpond.streaming.emitted_rows import Emitted
 from millpond.views.materialized_view import Views
 
 

@@ -48,7 +48,7 @@ from millpond.store.old_rows import OldRows
 from millpond.store.query_states import QueryStates
 from millpond.store.row_edits import RowEdits
 from millpond.store.store import Store
-from millpond.streaming.emitted import Emitted, OnEmit
+from millpond.streaming.emitted_rows import Emitted, OnEmit
 from millpond.streaming.runner import Runner
 from millpond.streaming.statements import Statements
 from millpond.upgrade.upgrade import Upgrades

@@ -31,9 +31,9 @@ from millpond.statements.indexes import Indexes
 from millpond.statements.launch import Launcher
 from millpond.statements.queries import Queries
 from millpond.statements.text_run import TextRun
-from millpond.store.flushing import Flusher
+from millpond.store.flusher import Flusher
 from millpond.store.store import Store
-from millpond.streaming.emitted import Emitted
+from millpond.streaming.emitted_rows import Emitted
 from millpond.streaming.runner import Runner
 from millpond.upgrade.upgrade import Upgrades
 from millpond.views.materialized_view import Views

@@ -35,7 +35,7 @@ from millpond.statements.saved_statements import SavedStatements
 from millpond.statements.script import Checks, Step, is_passing
 from millpond.statements.secrets import Secrets
 from millpond.statements.text_run import TextRun
-from millpond.streaming.emitted import Emitted
+from millpond.streaming.emitted_rows import Emitted
 from millpond.streaming.starter import Starter
 
 OnAnswer = Callable[[str, Result], None]

@@ -66,8 +66,8 @@ from millpond.store.old_rows import OldRows
 from millpond.store.query_states import QueryStates
 from millpond.store.row_edits import RowEdits
 from millpond.store.store import Store
-from millpond.streaming.commit_turn import CommitTurn
-from millpond.streaming.emitted import Emitted
+from millpond.streaming.commit_lock import CommitTurn
+from millpond.streaming.emitted_rows import Emitted
 from millpond.streaming.runner import Runner
 from millpond.streaming.stages import Stages
 from millpond.streaming.statements import Statements

@@ -29,7 +29,7 @@ from millpond.statements.text_run import TextRun
 from millpond.store.snapshot import StoreSnapshot
 from millpond.store.store import Store
 from millpond.store.undo import Undo, safely
-from millpond.streaming.emitted import Emitted
+from millpond.streaming.emitted_rows import Emitted
 from millpond.streaming.sink_statement import deliver, identity
 from millpond.streaming.stages import Spark
 

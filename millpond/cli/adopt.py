@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millpond.cli.reporting import reporting
+from millpond.cli.error_report import reporting
 from millpond.cli.sqlfile import read_sql
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def adopt(
 
         text = read_sql(file)
         report.mask = Script.of(text).mask
-        from millpond.app.adopted_state import check_begun, check_not_begun
         from millpond.app.adoption import Unclear, find_adoption
+        from millpond.app.adoption_checks import check_begun, check_not_begun
         from millpond.app.app import App
 
         unclear: Unclear = "repeat" if repeat_last else "skip" if skip_last else None

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.agreeing import Agreeing
-from millpond.cli.reporting import Report, reporting
+from millpond.cli.confirmation import Agreeing
+from millpond.cli.error_report import Report, reporting
 from millpond.cli.sqlfile import read_sql
 from millpond.errors import UnknownName
 

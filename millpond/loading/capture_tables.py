@@ -15,9 +15,9 @@ import pyarrow as pa
 from millpond import faults
 from millpond.changes import ROW, Changes, Offset, Position
 from millpond.clock import Clock
-from millpond.connectors.cdc.capturing import Capturing
+from millpond.connectors.cdc.capture_source import Capturing
 from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, KEPT, MOVED, OP, PUT, Place
-from millpond.connectors.cdc.places import LogPlaces
+from millpond.connectors.cdc.log_positions import LogPlaces
 from millpond.connectors.source import Source, find_source
 from millpond.errors import CaptureLost, CaptureRefused, Closed, Error
 from millpond.loading.bulk_load import LoadedTable, Reached, TakeIn, fingerprint, last_of_each

@@ -17,12 +17,12 @@ from millpond.plan.plans import Parts, Target, ViewPlan
 from millpond.sql.checked import CheckedRunnable, CheckedTableAs
 from millpond.sql.conjuncts import compared_alike, conjuncts
 from millpond.sql.grouping import contains_window, is_aggregated
-from millpond.sql.incremental.ordered import in_total_order
+from millpond.sql.incremental.order_limit import in_total_order
 from millpond.sql.incremental.tree import keep_by_changes
 from millpond.sql.resolve import Input, Resolved
 from millpond.sql.rewrite import rewrite
 from millpond.sql.rewrite.exists_list import exists_list
-from millpond.sql.running import from_items
+from millpond.sql.running_queries import from_items
 
 Place = Mapping[str, str]
 """The column of each input, by view, that an output equals."""

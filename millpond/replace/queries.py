@@ -17,7 +17,7 @@ from millpond.sql.printer import print_name
 from millpond.sql.reserved_names import difference_of
 from millpond.sql.statements import CreateStream, CreateTable, CreateView
 from millpond.store.catalog import table_options
-from millpond.tables.flushed import FlushedTable
+from millpond.tables.flushed_table import FlushedTable
 from millpond.tables.registry import find_backend
 
 

@@ -28,7 +28,7 @@ from millpond.sql.fold import (
     identity_columns,
 )
 from millpond.sql.resolve import Input, Resolved
-from millpond.sql.running import check_running
+from millpond.sql.running_queries import check_running
 from millpond.types import Column, Schema
 
 

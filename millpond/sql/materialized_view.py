@@ -13,7 +13,7 @@ from millpond.sql.calls import calls_in
 from millpond.sql.catalog import Relation
 from millpond.sql.functions import by_name, function_classes
 from millpond.sql.grouping import is_aggregated
-from millpond.sql.incremental.ordered import in_total_order
+from millpond.sql.incremental.order_limit import in_total_order
 from millpond.sql.incremental.tree import keep_by_changes
 from millpond.sql.resolve import Resolved
 

@@ -30,7 +30,7 @@ from millpond.store.old_rows import OldRows
 from millpond.store.query_states import QUERY_STATE
 from millpond.store.store import Store
 from millpond.store.undo import Undo
-from millpond.tables.flushed import FlushedTable
+from millpond.tables.flushed_table import FlushedTable
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

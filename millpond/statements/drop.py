@@ -40,9 +40,9 @@ from millpond.store.dropped_tables import DroppedTables
 from millpond.store.query_states import DROPPED, QUERY_STATE, QueryStates, entry
 from millpond.store.store import Store
 from millpond.store.undo import safely
-from millpond.streaming.emitted import Emitted
+from millpond.streaming.emitted_rows import Emitted
 from millpond.streaming.runner import Runner
-from millpond.tables.flushed import FlushedTable
+from millpond.tables.flushed_table import FlushedTable
 from millpond.views.materialized_view import Views
 
 

@@ -30,7 +30,7 @@ from millpond.store.catalog import SavedQuery, SavedRelation
 from millpond.store.query_states import DROPPED, QueryStates
 from millpond.store.store import Store
 from millpond.store.undo import Undo
-from millpond.streaming.emitted import Emitted
+from millpond.streaming.emitted_rows import Emitted
 from millpond.streaming.runner import Runner
 
 log = logging.getLogger("millpond")

@@ -12,7 +12,7 @@ from millpond.journal.blob_rows import Adapt
 from millpond.journal.journal import Journal
 from millpond.locks import ReentrantWriteLock
 from millpond.tables.base import Backend
-from millpond.tables.flushed import FlushedTable
+from millpond.tables.flushed_table import FlushedTable
 
 
 class FlushedTables:

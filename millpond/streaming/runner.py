@@ -24,7 +24,7 @@ from millpond.store.query_states import QueryStates
 from millpond.store.store import Store
 from millpond.store.undo import Undo, safely
 from millpond.streaming.backfill import Backfills, beginning
-from millpond.streaming.commit_turn import CommitTurn
+from millpond.streaming.commit_lock import CommitTurn
 from millpond.streaming.on_miss_retry import RetryThread
 from millpond.streaming.readers import Readers, settle
 from millpond.streaming.set_aside import SetAside

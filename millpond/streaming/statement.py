@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import Changes, Position, together
-from millpond.connectors import forgetting
+from millpond.connectors import retention
 from millpond.connectors.source import SEQ
 from millpond.errors import BadData, DataError, QueryFailed, without_passwords
 from millpond.plan.plans import PipelinePlan
@@ -26,8 +26,8 @@ from millpond.store.error_records import error_records, message_records, missed,
 from millpond.store.snapshot import StoreSnapshot
 from millpond.store.store import Store
 from millpond.store.undo import safely
-from millpond.streaming.commit_turn import CommitTurn
-from millpond.streaming.emitted import Emitted
+from millpond.streaming.commit_lock import CommitTurn
+from millpond.streaming.emitted_rows import Emitted
 from millpond.streaming.on_miss import (
     Matched,
     Misses,
@@ -174,7 +174,7 @@ class RunningStatement(ABC):
 
         If it fails on data, the rows that it fails on become error records in the same commit.
         """
-        gap = forgetting.gap(batch.source, batch.start, batch.end) if batch.lost else range(0)
+        gap = retention.gap(batch.source, batch.start, batch.end) if batch.lost else range(0)
         if told := self._missed(gap):
             more = together(more, told)
         batch = self._fitted(batch)
@@ -302,7 +302,7 @@ class RunningStatement(ABC):
         """Returns the rows of a batch that can be processed, and error records of the others; ``batch`` is what is left
         of the ``whole``.
         """
-        from millpond.engine.staged import Divide
+        from millpond.engine.row_transfer import Divide
 
         rows = batch.read()
 

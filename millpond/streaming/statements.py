@@ -18,8 +18,8 @@ from millpond.store.store import Store
 from millpond.streaming.aggregate_statement import Groups
 from millpond.streaming.block import Block
 from millpond.streaming.change_statements import Changed, SinkChanged
-from millpond.streaming.commit_turn import CommitTurn
-from millpond.streaming.emitted import Emitted
+from millpond.streaming.commit_lock import CommitTurn
+from millpond.streaming.emitted_rows import Emitted
 from millpond.streaming.fold import Folded, Inputs
 from millpond.streaming.keyed_topic import Keyed
 from millpond.streaming.row_statement import RowStatement, TakeIn

@@ -19,7 +19,7 @@ from millpond.errors import Error
 from millpond.locks import WriteLock
 from millpond.tables._ages import Ages
 from millpond.tables._blocks import SHIFT, Blocks, Slots
-from millpond.tables._closed import ClosedKeys
+from millpond.tables._closed_keys import ClosedKeys
 from millpond.tables._coldkeys import Keys
 from millpond.tables._compaction import Compaction, compacted
 from millpond.tables._hot import HotRecords

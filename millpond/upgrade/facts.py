@@ -17,7 +17,7 @@ from millpond.sql.options import COMMON_TABLE_OPTIONS, STREAM_OPTIONS, TTL_OPTIO
 from millpond.sql.parse import parse
 from millpond.store.catalog import Saved, SavedRelation
 from millpond.store.store import Store
-from millpond.tables.flushed import FlushedTable
+from millpond.tables.flushed_table import FlushedTable
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from millpond.changelog import envelope
 from millpond.changes import Offset
-from millpond.connectors.cdc.capturing import Capturing
+from millpond.connectors.cdc.capture_source import Capturing
 from millpond.connectors.cdc.log import CHANGES, Log
-from millpond.connectors.cdc.places import LogPlaces
+from millpond.connectors.cdc.log_positions import LogPlaces
 from millpond.connectors.databases.source import SqlSource
 from millpond.connectors.source import Source, Split
 from millpond.errors import Error, InvalidOption, SourceChanged

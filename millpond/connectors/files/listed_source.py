@@ -27,7 +27,7 @@ from millpond.formats.blocks import LONGEST_RECORD
 from millpond.formats.csvrecords import QUOTING_OPTIONS
 from millpond.formats.jsondepth import MAX_DEPTH
 from millpond.formats.merge import merge_schemas
-from millpond.formats.received import Received
+from millpond.formats.read_records import Received
 from millpond.options import Option
 from millpond.types import Schema
 

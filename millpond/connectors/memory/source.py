@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from millpond.changes import Offset
 from millpond.connectors.abilities import Follows, Steps
-from millpond.connectors.forgetting import Forgets, Held
+from millpond.connectors.retention import Forgets, Held
 from millpond.connectors.source import Split, with_seq
 from millpond.connectors.stream.source import StreamSource
 from millpond.errors import SourceChanged, SourceError, UnknownName, did_you_mean

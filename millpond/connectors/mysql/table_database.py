@@ -17,8 +17,8 @@ import pymysql
 from pymysql import converters
 from pymysql.constants import ER, FIELD_TYPE, SERVER_STATUS
 
+from millpond.connectors.databases.connection_pool import PooledDatabase, PooledSession
 from millpond.connectors.databases.options import LOGIN_OPTIONS, SOCKET_OPTION
-from millpond.connectors.databases.pooled import PooledDatabase, PooledSession
 from millpond.connectors.databases.sql_transactions import SqlWriting
 from millpond.connectors.databases.trouble import Trouble, explained
 from millpond.connectors.databases.uri import options_in, place_of

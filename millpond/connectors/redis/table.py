@@ -31,7 +31,7 @@ from millpond.connectors.table import shared, url_of
 from millpond.errors import InvalidOption, NotSupported, TypeMismatch, UnknownName, did_you_mean
 from millpond.options import Option
 from millpond.predicates import Predicate
-from millpond.records.fitting import fitting_keys
+from millpond.records.lookup_keys import fitting_keys
 from millpond.retry import for_connections
 from millpond.tables.base import Get, Has, Snapshot
 from millpond.types import Column, Schema, type_name

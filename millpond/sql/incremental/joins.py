@@ -11,8 +11,8 @@ from sqlglot import exp
 
 from millpond.sql.aggregate.nodes import cast, column
 from millpond.sql.conjuncts import all_of, compared_alike, conjuncts
-from millpond.sql.incremental.found_by import finds
 from millpond.sql.incremental.frames import Frame, NotKept, Place, make_outputs
+from millpond.sql.incremental.lookup_columns import finds
 from millpond.sql.incremental.nodes import (
     IN,
     GroupNode,

@@ -16,8 +16,7 @@ from sqlglot import exp
 from millpond.sql.aggregate.nodes import column, named
 from millpond.sql.conjuncts import all_of, conjuncts, outer_columns
 from millpond.sql.grouping import contains_window, is_aggregated
-from millpond.sql.incremental.evaluated import queries
-from millpond.sql.incremental.found_by import finds
+from millpond.sql.incremental.evaluated_queries import queries
 from millpond.sql.incremental.frames import Frame, NotKept, Place, place_of
 from millpond.sql.incremental.groups import build_distinct, build_group, build_index, counted
 from millpond.sql.incremental.joins import (
@@ -30,6 +29,7 @@ from millpond.sql.incremental.joins import (
     kind_of,
     pairs_of,
 )
+from millpond.sql.incremental.lookup_columns import finds
 from millpond.sql.incremental.nodes import (
     ByChanges,
     JoinKind,
@@ -41,14 +41,14 @@ from millpond.sql.incremental.nodes import (
     is_plain,
     walk,
 )
-from millpond.sql.incremental.ordered import build_top, limits, sort_keys
+from millpond.sql.incremental.order_limit import build_top, limits, sort_keys
 from millpond.sql.incremental.rewrites import AS_JOINS
 from millpond.sql.incremental.subqueries import Membership, Values, factored, membership
 from millpond.sql.incremental.windows import build_window, divided_by
 from millpond.sql.render.duckdb import Unrenderable, render
 from millpond.sql.resolve import Input, Resolved
 from millpond.sql.rewrite import FOR_DUCKDB, rewrite
-from millpond.sql.running import from_items
+from millpond.sql.running_queries import from_items
 from millpond.sql.typing import output_types, type_of
 from millpond.types import Column
 

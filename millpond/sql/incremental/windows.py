@@ -11,8 +11,8 @@ from millpond.sql.aggregate.find import call_of, row_of
 from millpond.sql.aggregate.nodes import fitted, named, source
 from millpond.sql.conjuncts import all_of
 from millpond.sql.grouping import is_aggregated
-from millpond.sql.incremental.found_by import finds
 from millpond.sql.incremental.frames import Frame, NotKept, Place, place_of
+from millpond.sql.incremental.lookup_columns import finds
 from millpond.sql.incremental.nodes import IN, WindowNode, is_key, is_plain
 from millpond.sql.resolve import Resolved
 from millpond.sql.typing import output_types, type_of

@@ -14,7 +14,7 @@ from millpond.records.values import Unfit
 from millpond.sql.functions import by_name
 from millpond.sql.functions.base import Aggregate
 from millpond.sql.incremental.nodes import IN, GroupNode, Kept, column_at
-from millpond.sql.incremental.taken_back import taken_back
+from millpond.sql.incremental.retractions import taken_back
 from millpond.views.expressions import Computed, answer_of, picker
 from millpond.views.operators.base import Answered, Operator, Recompute, Round
 from millpond.views.operators.memory import mean, tidy

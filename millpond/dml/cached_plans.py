@@ -17,7 +17,7 @@ from millpond.dml.mutate import Find, finding, inserting
 from millpond.query.concurrency import QuerySlots
 from millpond.query.duck import NotAccepted
 from millpond.query.inputs import rows_of
-from millpond.query.prepared import Prepared
+from millpond.query.prepared_queries import Prepared
 from millpond.query.result import Count, Result
 from millpond.records import to_arrow
 from millpond.records.values import Unfit

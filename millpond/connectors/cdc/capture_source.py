@@ -10,7 +10,7 @@ from typing import Self
 
 from millpond.changes import Offset
 from millpond.connectors.abilities import Captures, Drifts, Follows
-from millpond.connectors.cdc.places import LogPlaces
+from millpond.connectors.cdc.log_positions import LogPlaces
 from millpond.errors import Error
 from millpond.types import Schema
 

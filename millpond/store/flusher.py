@@ -20,8 +20,8 @@ from millpond.changes import Position
 from millpond.errors import Closed, Error
 from millpond.store.store import Store
 from millpond.tables.base import Backend
-from millpond.tables.flushed import FlushedTable
-from millpond.tables.versioned import VersionedTable
+from millpond.tables.flushed_table import FlushedTable
+from millpond.tables.versioned_table import VersionedTable
 
 log = logging.getLogger("millpond")
 _AGAIN = 1.0

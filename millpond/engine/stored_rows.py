@@ -17,8 +17,8 @@ from millpond.changes import Offset
 from millpond.connectors.pinned_files import ParquetFiles, Pins
 from millpond.connectors.source import SEQ
 from millpond.engine.row_store import PARQUET, store_of
+from millpond.engine.row_transfer import Staged, columns_of
 from millpond.engine.session import is_local
-from millpond.engine.staged import Staged, columns_of
 from millpond.types import Schema, quote
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from millpond.cli.reporting import Report
+from millpond.cli.error_report import Report
 
 if TYPE_CHECKING:
     from millpond.upgrade.decisions import Decision

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millpond.engine.given import active_kept, is_given
+from millpond.engine.program_session import active_kept, is_given
 from millpond.engine.row_store import PARQUET, FolderStore, RowStore, store_of
 from millpond.engine.session import is_local
-from millpond.formats.received import no_rows
+from millpond.formats.read_records import no_rows
 from millpond.records.parquet import have_form
 from millpond.types import quote, type_name
 

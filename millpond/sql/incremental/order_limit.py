@@ -12,7 +12,7 @@ from millpond.sql.aggregate.find import aggregates
 from millpond.sql.aggregate.nodes import named
 from millpond.sql.conjuncts import outer_columns
 from millpond.sql.grouping import grouping_keys, is_aggregated
-from millpond.sql.incremental.chosen import AGGREGATES, choose_values
+from millpond.sql.incremental.choices import AGGREGATES, choose_values
 from millpond.sql.incremental.frames import NotKept
 from millpond.sql.incremental.groups import used_inputs
 from millpond.sql.incremental.nodes import Node, SortKey, TopNode, is_plain
