@@ -289,7 +289,7 @@ class Alters:
         # A waiting writer must find out, when it is its turn, that the table has other columns.
         if after.name != before.name:
             self.catalog.remove(before.name)
-        self.catalog.add(dataclasses.replace(after, place=before.place))
+        self.catalog.add(dataclasses.replace(after, stored_in=before.stored_in))
         self.follow(before.name, after.name)
         if after.name != before.name:
             self.publications.remove(before.name)

@@ -66,7 +66,7 @@ from millpond.store.old_rows import OldRows
 from millpond.store.query_states import QueryStates
 from millpond.store.row_edits import RowEdits
 from millpond.store.store import Store
-from millpond.streaming.commit_lock import CommitTurn
+from millpond.streaming.commit_lock import CommitLock
 from millpond.streaming.emitted_rows import Emitted
 from millpond.streaming.runner import Runner
 from millpond.streaming.stages import Stages
@@ -149,13 +149,13 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         *(checks, with_types, mask),
         lambda before, after: tables.follow(before, after),
     )
-    turn = CommitTurn()
+    commit_lock = CommitLock()
     statements = Statements(
-        *(store, catalog, Stages(evaluator, clock, spark.session, settings.engine), turn, emitted),
+        *(store, catalog, Stages(evaluator, clock, spark.session, settings.engine), commit_lock, emitted),
         *(inputs.read, drift.follow_stream, spark.session),
     )
     runner = Runner(
-        *(statements.make, store, query_states, loader, turn, spark),
+        *(statements.make, store, query_states, loader, commit_lock, spark),
         state.path / "scratch",
         mask,
         report,

@@ -10,7 +10,7 @@ from millpond.connectors import abilities
 from millpond.connectors.source import Source
 
 
-class Held(Protocol):
+class Hold(Protocol):
     """Represents rows that are kept while they are read."""
 
     def close(self) -> None:
@@ -25,7 +25,7 @@ class Forgets(Source):
         """Returns the offset before the first row that is kept."""
 
     @abstractmethod
-    def hold(self, start: Offset | None) -> Held | None:
+    def hold(self, start: Offset | None) -> Hold | None:
         """Keeps the rows after an offset that are still there, until it is closed; None if none are removed."""
 
     @abstractmethod
@@ -43,6 +43,6 @@ def gap(source: Source, start: Offset | None, end: Offset) -> range:
     return source.gap(start, end) if isinstance(source, Forgets) else range(0)
 
 
-def hold(source: Source, start: Offset | None) -> Held | None:
+def hold(source: Source, start: Offset | None) -> Hold | None:
     """Keeps the rows after an offset, if a source removes some."""
     return source.hold(start) if isinstance(source, Forgets) else None

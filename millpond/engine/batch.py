@@ -98,7 +98,7 @@ class Batch:
         """Raises if it does not match the current data of the source."""
         _ = self.lost
 
-    _hold: retention.Held | None = None
+    _hold: retention.Hold | None = None
     then: Batch | None = None
     """The batch after it, if that is known: its stored rows are found while Spark is busy with this one."""
     high: int | None = None

@@ -77,7 +77,9 @@ def check_columns(file: Any, wanted: pa.Schema, groups: Sequence[int]) -> None:
             ):
                 raise Differs(_EARLIER)
             if not _is_same(field.name, field.type, types[name], own) or own:
-                raise Differs(f'column "{field.name}" is {_told(field.type, columns[at : at + leaves])}')
+                raise Differs(
+                    f'column "{field.name}" is {_type_in_words(field.type, columns[at : at + leaves])}'
+                )
             read.extend(range(at, at + leaves))
         at += leaves
     if at != len(columns):
@@ -185,7 +187,7 @@ def _read_as(column: Any) -> pa.DataType | None:
             return _PLAIN.get((physical, kind))
 
 
-def _told(dtype: pa.DataType, columns: list[Any]) -> str:
+def _type_in_words(dtype: pa.DataType, columns: list[Any]) -> str:
     """Returns a type of a file in words."""
     if len(columns) == 1 and columns[0].physical_type == "INT96":
         return f"{dtype}, in Parquet INT96"

@@ -73,8 +73,8 @@ class Connectors:
         """Returns whether a test receives what would be written to sinks."""
         return self.stand_in is not None
 
-    def place(self, values: Mapping[str, Any]) -> str | None:
-        return find_backend(str(values.get("extension") or "memory")).place(values)
+    def stored_in(self, values: Mapping[str, Any]) -> str | None:
+        return find_backend(str(values.get("extension") or "memory")).stored_in(values)
 
     def times_rows(self, values: Mapping[str, Any]) -> bool:
         return issubclass(find_backend(str(values.get("extension") or "memory")), MemoryTable)

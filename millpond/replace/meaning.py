@@ -17,7 +17,7 @@ def means_the_same(one: CheckedCreate, other: CheckedCreate) -> bool:
 
 def _meaning(checked: CheckedCreate) -> tuple[Any, ...]:
     relation = dataclasses.replace(
-        checked.relation, name=checked.relation.name.lower(), place=None, query=None
+        checked.relation, name=checked.relation.name.lower(), stored_in=None, query=None
     )
     found: tuple[Any, ...] = (relation, without_secrets(table_options(checked)))
     if isinstance(checked, CheckedStream | CheckedQuery):

@@ -44,7 +44,7 @@ class QueryWays:
             )
         made = find_backend(str(table_options(checked).get("extension") or "memory"))
         flushed = isinstance(backend, FlushedTable) or issubclass(made, FlushedTable)
-        if flushed or backend.database is not None or checked.relation.place is not None:
+        if flushed or backend.database is not None or checked.relation.stored_in is not None:
             raise NotSupported(
                 f'table "{table}" cannot be built again beside the old one: its rows are outside of the journal',
                 hint=drop,

@@ -156,7 +156,7 @@ def _returning_stream(build: MutationBuilder, s: st.Update | st.Delete) -> Relat
             else SqlError(f'stream "{into.name}" reads a connector: rows cannot be sent to it')
         )
         return None
-    if build.target.place is not None:
+    if build.target.stored_in is not None:
         build.error(
             NotSupported(
                 f'RETURNING … INTO needs a table of the app: "{build.target.name}" lives in a database, and rows of '

@@ -81,8 +81,8 @@ def _check_in_commit(
         return
     tables = {i.relation.name: i.relation for i in resolved.inputs} | {relation.name: relation}
     for table in tables.values():
-        if table.place is not None or table.evicts:
-            where = "a cache" if table.place is None else without_passwords(table.place)
+        if table.stored_in is not None or table.evicts:
+            where = "a cache" if table.stored_in is None else without_passwords(table.stored_in)
             yield SqlError(
                 f'{option}: table "{table.name}" is stored in {where}, which has commits of its own',
                 hint="leave the option out: then the table changes after each commit",

@@ -86,10 +86,10 @@ class Declarations:
         keeps its name in its database. Tables whose options say so may share rows.
         """
         options, name = table_options(checked), checked.relation.name
-        place, stored = self.connectors.place(options), str(options.get("table") or name)
+        place, stored = self.connectors.stored_in(options), str(options.get("table") or name)
         for other in self.catalog if place is not None else ():
             table = self.store.table(other.name)
-            known = table.behind.stored_name if table is not None and other.place == place else None
+            known = table.behind.stored_name if table is not None and other.stored_in == place else None
             if table is None or known is None or known.lower() != stored.lower():
                 continue
             entry = self.saved.relation(f"table:{other.name}")
@@ -111,7 +111,7 @@ class Declarations:
             self.store.options[relation.name.lower()] = options
             relation = dataclasses.replace(
                 relation,
-                place=self.connectors.place(options),
+                stored_in=self.connectors.stored_in(options),
                 evicts=self.connectors.evicts(options),
                 versioned=self.connectors.keeps_versions(options),
                 flushed_by=self.connectors.flushed_by(options),

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from millpond.errors import Closed
 
 
-class CommitTurn:
+class CommitLock:
     """Lets one running statement commit at a time."""
 
     def __init__(self) -> None:
@@ -17,7 +17,7 @@ class CommitTurn:
         self._ended = False
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Serializes the commits inside. Raises Closed after ``end``."""
         with self._lock:
             if self._ended:

@@ -26,7 +26,7 @@ from millpond.store.error_records import error_records, message_records, missed,
 from millpond.store.snapshot import StoreSnapshot
 from millpond.store.store import Store
 from millpond.store.undo import safely
-from millpond.streaming.commit_lock import CommitTurn
+from millpond.streaming.commit_lock import CommitLock
 from millpond.streaming.emitted_rows import Emitted
 from millpond.streaming.on_miss import (
     Matched,
@@ -58,7 +58,7 @@ class RunningStatement(ABC):
     store: Store
     catalog: Catalog
     stages: Stages
-    turn: CommitTurn
+    commit_lock: CommitLock
     ephemeral: bool
 
     in_order: ClassVar[bool] = False
@@ -240,7 +240,7 @@ class RunningStatement(ABC):
     def pass_over(self, position: Position | None, more: Mapping[str, Changes]) -> int:
         """Commits the position and ``more``, for a batch that does not affect this statement."""
         kept = None if self.ephemeral else position
-        with self.turn.taken():
+        with self.commit_lock.locked():
             self.write(lambda _: (more, None), kept, into=tuple(more))
         self._seen = position or self._seen
         return 0
@@ -265,7 +265,7 @@ class RunningStatement(ABC):
 
     def _committed(self, more: Mapping[str, Changes], commit: Callable[[], int]) -> int:
         """Calls ``commit`` in this statement's turn: what it writes is in one commit with ``more``."""
-        with self.turn.taken():
+        with self.commit_lock.locked():
             self._more = more
             try:
                 return commit()

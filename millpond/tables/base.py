@@ -241,7 +241,7 @@ class Backend(ABC):
         """
 
     @classmethod
-    def place(cls, values: Mapping[str, Any]) -> str | None:
+    def stored_in(cls, values: Mapping[str, Any]) -> str | None:
         """Returns the database of a table with these options; None for the app's journal. Tables with the same place
         can change in one commit.
         """

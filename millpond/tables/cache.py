@@ -111,11 +111,11 @@ class CacheTable(Backend):
         self.rows.set_memory(values.get("max_memory"))
 
     @classmethod
-    def place(cls, values: Mapping[str, Any]) -> str | None:
+    def stored_in(cls, values: Mapping[str, Any]) -> str | None:
         if not values.get("cache.over"):
             return None
         backend, options = behind(values)
-        return find_backend(backend).place(options)
+        return find_backend(backend).stored_in(options)
 
     # changes
 

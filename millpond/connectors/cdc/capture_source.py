@@ -10,7 +10,7 @@ from typing import Self
 
 from millpond.changes import Offset
 from millpond.connectors.abilities import Captures, Drifts, Follows
-from millpond.connectors.cdc.log_positions import LogPlaces
+from millpond.connectors.cdc.log_positions import LogPositions
 from millpond.errors import Error
 from millpond.types import Schema
 
@@ -26,7 +26,7 @@ class Capturing(Drifts, Follows, Captures):
     @property
     @abstractmethod
     def loads_first(self) -> bool:
-        """Returns whether the rows before the first place are read."""
+        """Returns whether the rows before the first position are read."""
 
     @property
     @abstractmethod
@@ -34,8 +34,8 @@ class Capturing(Drifts, Follows, Captures):
         """Returns what envelopes contain about their origin."""
 
     @property
-    def places(self) -> LogPlaces | None:
-        """Returns the places of its log, if that has the changes of other tables too; None if it does not."""
+    def log_positions(self) -> LogPositions | None:
+        """Returns the positions of its log, if that has the changes of other tables too; None if it does not."""
         return None
 
     @abstractmethod
@@ -48,11 +48,11 @@ class Capturing(Drifts, Follows, Captures):
 
     @abstractmethod
     def begin_capture(self) -> Offset:
-        """Returns a place in the log; ``splits(None, place)`` reads the rows before it. Raises CaptureRefused."""
+        """Returns a position in the log; ``splits(None, position)`` reads the rows before it. Raises CaptureRefused."""
 
     @abstractmethod
     def begun(self) -> None:
-        """Records that the rows before the first place were read."""
+        """Records that the rows before the first position were read."""
 
     @abstractmethod
     def fall_back(self, why: Error) -> None:

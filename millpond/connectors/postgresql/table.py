@@ -59,7 +59,7 @@ class PostgresTable(ServerTable):
         return PostgresDatabase(url, replicas, **more)
 
     @classmethod
-    def place(cls, values: Mapping[str, Any]) -> str | None:
+    def stored_in(cls, values: Mapping[str, Any]) -> str | None:
         return spot(str(values.get("url") or ""))
 
     # the table in the database

@@ -116,7 +116,7 @@ class RedisTable(RedisBacked):
         return table
 
     @classmethod
-    def place(cls, values: Mapping[str, Any]) -> str | None:
+    def stored_in(cls, values: Mapping[str, Any]) -> str | None:
         return f"{spot(str(values.get('url') or ''))} {values.get('prefix') or ''}"
 
     def _set_up(self, base: str, values: Mapping[str, Any]) -> None:

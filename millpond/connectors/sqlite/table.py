@@ -87,7 +87,7 @@ class SqliteTable(SqlTable):
         return table
 
     @classmethod
-    def place(cls, values: Mapping[str, Any]) -> str | None:
+    def stored_in(cls, values: Mapping[str, Any]) -> str | None:
         path = _path(values)
         return "sqlite" if path is None else f"sqlite:{path.absolute()}"
 
