@@ -537,6 +537,36 @@ def test_the_walk_leaves_alone_what_is_right(tmp_path: Path, file: str, text: st
     assert violations_of(tmp_path, file, text) == []
 
 
+NOT_VERBS = {"This", "Its", "Rows", "Columns", "Names of", "Values", "Tests of", "Tables", "Files", "Options"}
+"""Beginnings of docstrings that look like a verb and are none."""
+
+
+def without_verb(file: Path) -> list[str]:
+    """The docstrings of a file that do not begin with a verb, as "Returns" is one."""
+    found = []
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node) or "Has none."
+            begins = any(text.startswith(f"{words} ") for words in NOT_VERBS)
+            if begins or not re.match(r"[A-Z][a-z]*s\b", text):
+                found.append(text)
+    return found
+
+
+def test_docstrings_begin_with_a_verb() -> None:
+    """Those of the files of functions are no sentences: they are the headings of the reference."""
+    files = set((ROOT / PACKAGE).rglob("*.py")) - set((ROOT / PACKAGE / "sql" / "functions").glob("*.py"))
+    assert {str(f.relative_to(ROOT)): bad for f in sorted(files) if (bad := without_verb(f))} == {}
+
+
+def test_docstrings_without_a_verb_are_found(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_text(
+        '"""What is here."""\nclass A:\n    """Values of it."""\n    def f(self):\n        """Returns it."""\n'
+    )
+    assert without_verb(file) == ["What is here.", "Values of it."]
+
+
 HEAVY = ("pyspark", "duckdb", "pandas")
 STARTS = {
     "import": "import millpond",

@@ -48,13 +48,13 @@ class Relation:
     ``declared`` which types a statement wants. ``strict`` says that INSERT refuses an existing key. ``live`` marks a
     table that follows a query over tables: only that query changes it. ``stored_in`` is the database that stores the
     table, None for the app's journal. ``evicts`` says that rows leave it without a change. ``null_keys`` says that NULL
-    is a valid key value. ``watermark`` says how far the times of a stream have come, ``limits`` how much of it is read at
-    once, ``retention`` how much of it is kept, ``ttl`` how long the rows of a table are. ``rejects`` says that a source
-    may have records that cannot be read, which become error records; ``follows`` that a table over a source follows it;
-    ``captured`` that it does so by change capture; ``spreads`` that executors may read it. ``changing`` says that it is
-    the changes of the table of that name, which a statement with EMIT CHANGES reads.
-    ``versioned`` says that a table keeps earlier versions, and ``at`` which of them FROM names. ``flushed_by`` says who
-    writes its changes to its store, if that is done later.
+    is a valid key value. ``watermark`` says how far the times of a stream have come, ``limits`` how much of it is read
+    at once, ``retention`` how much of it is kept, ``ttl`` how long the rows of a table are. ``rejects`` says that a
+    source may have records that cannot be read, which become error records; ``follows`` that a table over a source
+    follows it; ``captured`` that it does so by change capture; ``spreads`` that executors may read it. ``changing``
+    says that it is the changes of the table of that name, which a statement with EMIT CHANGES reads. ``versioned`` says
+    that a table keeps earlier versions, and ``at`` which of them FROM names. ``flushed_by`` says who writes its changes
+    to its store, if that is done later.
     """
 
     name: str

@@ -16,7 +16,7 @@ from millpond.tables.flushed_table import FlushedTable
 
 
 class FlushedTables:
-    """The tables with a base, by name. Every commit looks here, and most apps have none."""
+    """Contains the tables with a base, by name. Every commit looks here, and most apps have none."""
 
     def __init__(self) -> None:
         self._tables: dict[str, FlushedTable] = {}

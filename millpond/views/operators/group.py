@@ -24,9 +24,9 @@ Load = Callable[[Any, int, Any, Any], None]
 
 
 class Group(Operator):
-    """``_groups`` has for each key the number of rows and the states of the aggregates, as a list; the state of a
-    regrouped one is its value. A group that did not change since ``load`` is its place in the rows of ``_rest``, which
-    the query returned.
+    """Keeps groups: ``_groups`` has for each key the number of rows and the states of the aggregates, as a list; the
+    state of a regrouped one is its value. A group that did not change since ``load`` is its place in the rows of
+    ``_rest``, which the query returned.
     """
 
     def __init__(self, node: GroupNode, child: Operator, below: Operator | None, evaluator: Evaluator):
