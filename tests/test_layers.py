@@ -425,7 +425,6 @@ WORDS = {"delta": "views/"}
 ABOUT = ("journal", "demo", "cli/demo")
 """What is about a product itself: the journal is a SQLite file, and the demo shows Kafka."""
 NAMED = {
-    "app/adoption.py": 19,  # takes over jobs whose target is a Delta table, which a sink or a table goes on with
     "cli/adopt.py": 5,  # its help
     "connectors/delta/client.py": 2,  # examples of where a table may be
     "sql/uris.py": 4,  # kafka_topic('orders') is a word of the language, declared here alone
