@@ -196,11 +196,11 @@ class ColumnUsers:
         listed += [user.shown for user in self.readers(users, table, column, drops=drops)]
         if listed:
             with_it = {st.DropColumn: "drops them too", st.RenameColumn: "gives them the new name"}
-            told = with_it.get(type(s.action))
+            effect = with_it.get(type(s.action))
             raise InUse(
                 f'column "{column}" of table "{table.name}" is used by {", ".join(listed)}',
                 hint="drop them first, and create them again after the change"
-                + (f"; with CASCADE at its end, the statement {told}" if told else ""),
+                + (f"; with CASCADE at its end, the statement {effect}" if effect else ""),
                 place=s.place,
             )
 

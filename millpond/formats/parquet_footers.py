@@ -171,18 +171,22 @@ def _is_same_list(path: str, given: pa.DataType, wanted: pa.DataType, columns: d
 def _read_as(column: Any) -> pa.DataType | None:
     """Returns the type that Spark reads a column as without a loss; None for one that is not known to be read so."""
     physical, logical = column.physical_type, column.logical_type
-    told = json.loads(logical.to_json())
+    annotation = json.loads(logical.to_json())
     match logical.type:
         case "INT":
-            return _INTEGERS.get((physical, told["bitWidth"])) if told["isSigned"] else None
+            return _INTEGERS.get((physical, annotation["bitWidth"])) if annotation["isSigned"] else None
         case "DECIMAL":
-            digits, scale = told["precision"], told["scale"]
+            digits, scale = annotation["precision"], annotation["scale"]
             fits = 0 <= scale <= digits <= _DIGITS.get(physical, 0)
             return pa.decimal128(digits, scale) if fits else None
         case "TIMESTAMP":
-            if physical != "INT64" or told["timeUnit"] not in _UNITS or told["is_from_converted_type"]:
+            if (
+                physical != "INT64"
+                or annotation["timeUnit"] not in _UNITS
+                or annotation["is_from_converted_type"]
+            ):
                 return None
-            return TIMESTAMP if told["isAdjustedToUTC"] else TIMESTAMP_NTZ
+            return TIMESTAMP if annotation["isAdjustedToUTC"] else TIMESTAMP_NTZ
         case kind:
             return _PLAIN.get((physical, kind))
 

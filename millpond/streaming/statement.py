@@ -175,11 +175,11 @@ class RunningStatement(ABC):
         If it fails on data, the rows that it fails on become error records in the same commit.
         """
         gap = retention.gap(batch.source, batch.start, batch.end) if batch.lost else range(0)
-        if told := self._missed(gap):
-            more = together(more, told)
+        if errors := self._missed(gap):
+            more = together(more, errors)
         batch = self._fitted(batch)
         count = self._process(batch, None if self.ephemeral else position, more)
-        self._seen, self.errors = position, self.errors + len(told)
+        self._seen, self.errors = position, self.errors + len(errors)
         return count
 
     def _missed(self, gap: range) -> Mapping[str, Changes]:

@@ -23,13 +23,13 @@ def compare_columns(before: Schema, after: Schema, value_of: ValueOf) -> Kept | 
         listed = [", ".join(s.key) or "no key" for s in (before, after)]
         return Refused(f"its primary key changes from {listed[0]} to {listed[1]}", _ANOTHER)
     changes: list[ColumnChange] = []
-    told: list[str] = []
+    reasons: list[str] = []
     loses = False
     shown = [c for c in before if not c.hidden]
     for column in shown:
         if column.name not in after:
             changes.append(DroppedColumn(column.name))
-            told.append(f'column "{column.name}" is dropped with its values')
+            reasons.append(f'column "{column.name}" is dropped with its values')
             loses = True
     for column in after:
         known = before.find(column.name)
@@ -40,14 +40,14 @@ def compare_columns(before: Schema, after: Schema, value_of: ValueOf) -> Kept | 
             return refused
         if known.name != column.name:
             changes.append(RenamedColumn(known.name, column.name))
-            told.append(f'column "{known.name}" is spelled "{column.name}"')
+            reasons.append(f'column "{known.name}" is spelled "{column.name}"')
         if known.type != column.type and column.type is not None:
             changes.append(RetypedColumn(column.name, column.type))
-            told.append(f'column "{column.name}" becomes {type_name(column.type)}')
+            reasons.append(f'column "{column.name}" becomes {type_name(column.type)}')
         if known.default != column.default:
-            told.append(f'column "{column.name}" has another DEFAULT')
+            reasons.append(f'column "{column.name}" has another DEFAULT')
         if not known.nullable and column.nullable:
-            told.append(f'column "{column.name}" may be NULL')
+            reasons.append(f'column "{column.name}" may be NULL')
     for column in after:
         there = before.find(column.name)
         if there is not None and not there.hidden:
@@ -58,7 +58,7 @@ def compare_columns(before: Schema, after: Schema, value_of: ValueOf) -> Kept | 
                 "give it a DEFAULT, or leave out NOT NULL",
             )
         changes.append(AddedColumn(column, value_of(column)))
-        told.append(f'column "{column.name}" is added')
+        reasons.append(f'column "{column.name}" is added')
     made = before
     for change in changes:
         made = change.schema(made)
@@ -67,7 +67,7 @@ def compare_columns(before: Schema, after: Schema, value_of: ValueOf) -> Kept | 
             f"its columns have another order: {', '.join(_names(made))} is what the rows that are there can have",
             "write the columns in that order: new ones come last",
         )
-    return Altered(", ".join(told), tuple(changes), loses) if told else Kept()
+    return Altered(", ".join(reasons), tuple(changes), loses) if reasons else Kept()
 
 
 def altered_schema(before: Schema, after: Schema) -> Schema:

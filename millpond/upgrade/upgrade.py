@@ -138,13 +138,13 @@ class Upgrades:
             yield
         except Error as error:
             if changed:
-                told = "the other changes of the file are made: start again when it is corrected"
+                hint = "the other changes of the file are made: start again when it is corrected"
                 if hidden := [f'{e.kind} "{e.name}"' for e in self.planner.saved.hidden.values()]:
-                    told += (
+                    hint += (
                         f". What it drops is still stored, for a start with the old file: {', '.join(hidden)}"
                     )
                 for one in error.errors if isinstance(error, CheckFailed) else (error,):
-                    one.hint = told if one.hint is None else f"{one.hint}; {told}"
+                    one.hint = hint if one.hint is None else f"{one.hint}; {hint}"
             raise
 
     def finish(self) -> None:

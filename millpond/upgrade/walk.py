@@ -272,8 +272,8 @@ class Walk:
         facts, rows = self.of.facts, None
         if isinstance(difference, Rebuilt):
             rows, trimmed = facts.input_rows(checked), facts.trimmed(checked)
-            told = (trimmed, "its errors are written again" if getattr(s, "errors_into", None) else None)
-            difference = Rebuilt("; ".join((difference.why, *(t for t in told if t))))
+            reasons = (trimmed, "its errors are written again" if getattr(s, "errors_into", None) else None)
+            difference = Rebuilt("; ".join((difference.why, *(t for t in reasons if t))))
         filled = facts.has_rows(entry)
         decision = decision_of(difference, entry.kind, entry.name, rows, s.place, filled=filled)
         if getattr(s, "or_replace", False):
