@@ -111,13 +111,8 @@ class CapturingSource(SqlSource, Capturing):
     @property
     def origin(self) -> dict[str, str | None]:
         """Returns what envelopes contain about their origin."""
-        rows = self.database.rows
-        return {
-            "connector": self.kind,
-            "db": self.database_address.database,
-            "schema": rows.schema,
-            "table": rows.table,
-        }
+        rows, database = self.database.rows, self.database_address.database
+        return {"connector": self.kind, "db": database, "schema": rows.schema, "table": rows.table}
 
     @property
     def log_positions(self) -> LogPositions:

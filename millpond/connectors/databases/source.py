@@ -96,7 +96,7 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
         self._compared_at = self._compared_at or now
         due = start is not None and interval is not None and now - self._compared_at >= interval
         known = HighWaterMark.of(start) if start is not None else None
-        mark = self._asked(lambda connection: self._high_water_mark(connection, known))
+        mark = self._asked(lambda connection: self._highest(connection, known))
         if known is not None and not due and (mark is None or _same(mark, known)):
             assert start is not None
             return dict(start)
@@ -109,9 +109,7 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
         assert mark is not None
         return {"read": number, "step": start["step"] + 1 if start is not None else 0, **mark.noted()}
 
-    def _high_water_mark(
-        self, connection: sa.Connection, known: HighWaterMark | None
-    ) -> HighWaterMark | None:
+    def _highest(self, connection: sa.Connection, known: HighWaterMark | None) -> HighWaterMark | None:
         """Returns the highest value, and the rows at it; None if there is nothing (new)."""
         import sqlalchemy as sa
 
