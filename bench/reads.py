@@ -3,7 +3,7 @@
 Their time, that of 99 in 100, beside that of the same lookups alone in the same run, and beside as many processes as
 there are processors that do nothing but count: what the operating system takes to give a lookup its turn. In the
 process a lookup is due every millisecond, and its time counts from then on; over HTTP one connection asks again when it
-has its answer.
+has its answer. The same lookups beside one SELECT from a source that does not answer meanwhile.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import quantiles
 
@@ -56,11 +57,15 @@ def run() -> Iterator[Figure]:
             alone = _p99(measure())
             with _counting():
                 full = _p99(measure())
+            with _slow_source(app):
+                waiting = _p99(measure())
             with _busy(app, size):
                 beside = _p99(measure())
             what = f"lookups {where} beside {CLIENTS} clients with queries of 1 s, p99"
             for peer, time_of in (("alone", alone), ("beside processes that count", full)):
                 yield Figure("P2", what, beside * 1e6, time_of * 1e6, peer, unit="µs", per="lookup")
+            what = f"lookups {where} beside a SELECT from a slow source, p99"
+            yield Figure("P2", what, waiting * 1e6, alone * 1e6, "alone", unit="µs", per="lookup")
 
 
 def _a_second(app: App) -> int:
@@ -90,6 +95,40 @@ def _busy(app: App, size: int) -> Iterator[None]:
         end.set()
         for client in clients:
             client.join()
+
+
+@contextmanager
+def _slow_source(app: App) -> Iterator[None]:
+    """One SELECT reads a source that answers at the end."""
+    asked, end = threading.Event(), threading.Event()
+
+    class Slow(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.set()
+            end.wait()
+            body = b'[{"id": 1}]'
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        found: list[object] = []
+        text = f"SELECT id FROM http://127.0.0.1:{server.server_port}/rows"
+        reader = threading.Thread(target=lambda: found.extend(app.sql(text).rows()))
+        reader.start()
+        try:
+            assert asked.wait(20), "the source was not read"
+            yield
+        finally:
+            end.set()
+            reader.join()
+            server.shutdown()
+    assert found == [{"id": 1}], found
 
 
 @contextmanager

@@ -63,9 +63,9 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import ClassVar
 
-from millpond.places import Caution as Caution
-from millpond.places import Place as Place
-from millpond.places import without_passwords as without_passwords
+from millpond.text_places import Caution as Caution
+from millpond.text_places import Place as Place
+from millpond.text_places import without_passwords as without_passwords
 
 
 class Error(Exception):

@@ -18,7 +18,7 @@ from deltalake.schema import PrimitiveType
 
 from millpond import App
 from millpond.errors import ConnectionLost, Error, NotSupported, SourceChanged
-from millpond.store import flushing
+from millpond.store import flusher as flushing
 from millpond.testing.crash import crash
 from millpond.testing.faults import Injected, failing
 

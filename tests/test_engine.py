@@ -21,8 +21,8 @@ from millpond.connectors.source import Source, Split, with_seq
 from millpond.engine.batch import Batch, Fitted
 from millpond.engine.carrier import Sessions
 from millpond.engine.collect import collect
+from millpond.engine.row_transfer import Staged, staging_folder, to_frame
 from millpond.engine.sizes import SPARK_SECONDS, SPARK_TARGET, BatchSize
-from millpond.engine.staged import Staged, staging_folder, to_frame
 from millpond.sql.filters import parse_columns
 from millpond.types import Schema
 
@@ -318,8 +318,8 @@ def test_what_is_staged_of_a_batch_is_removed(spark: SparkSession) -> None:
 
 def test_shipped_rows_are_the_same(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a cluster, whose executors see no file of the driver: Arrow with the tasks, several for many bytes."""
-    monkeypatch.setattr("millpond.engine.staged.is_local", lambda _: False)
-    monkeypatch.setattr("millpond.engine.staged._TASK", 100_000)
+    monkeypatch.setattr("millpond.engine.row_transfer.is_local", lambda _: False)
+    monkeypatch.setattr("millpond.engine.row_transfer._TASK", 100_000)
     session = spark.newSession()
     session.conf.set("spark.sql.execution.arrow.localRelationThreshold", "1")
     rows = rows_of_all_types()
@@ -334,7 +334,7 @@ def test_shipped_rows_are_the_same(spark: SparkSession, monkeypatch: pytest.Monk
 
 
 def test_tables_that_are_shipped_are_broadcast(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millpond.engine.staged.is_local", lambda _: False)
+    monkeypatch.setattr("millpond.engine.row_transfer.is_local", lambda _: False)
     session = spark.newSession()
     session.conf.set("spark.sql.execution.arrow.localRelationThreshold", "1")
     rows = pa.table({"k": range(6_000), "v": range(6_000)})
@@ -345,7 +345,7 @@ def test_tables_that_are_shipped_are_broadcast(spark: SparkSession, monkeypatch:
 
 
 def test_a_batch_too_large_to_ship_is_cut(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millpond.engine.staged.is_local", lambda _: False)
+    monkeypatch.setattr("millpond.engine.row_transfer.is_local", lambda _: False)
     monkeypatch.setattr("millpond.engine.batch.SHIPPED", 40_000)
     sql = "CREATE STREAM s (id BIGINT, x BIGINT); CREATE TABLE t AS SELECT id, x * 2 AS y FROM s;"
     with App(sql, engine="spark", _direct=True) as app:

@@ -20,8 +20,8 @@ from millpond.errors import BadExtension, InvalidOption, NotSupported, Place, Un
 from millpond.extensions import offered
 from millpond.formats.base import find_format, has_known_suffix
 from millpond.formats.messages.base import find_messages
-from millpond.http.allowed import Calls
 from millpond.http.failures import Refused
+from millpond.http.restrictions import Calls
 from millpond.options import read_options, settings_of
 from millpond.sql.parse import parse
 from millpond.sql.userfunctions import _offered_function, offered_function

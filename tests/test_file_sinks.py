@@ -24,7 +24,7 @@ from millpond.connectors.console.sink import ConsoleSink
 from millpond.connectors.files.manifest import HIDDEN
 from millpond.connectors.files.sink import FileSink
 from millpond.connectors.sink import settled
-from millpond.formats.writing import COMPRESSIONS, WRITTEN, encode_file, suffix_of
+from millpond.formats.file_writer import COMPRESSIONS, WRITTEN, encode_file, suffix_of
 from millpond.testing.contracts.reads import TYPED
 from millpond.testing.crash import crash
 from millpond.types import Schema
@@ -322,7 +322,7 @@ def test_text_is_encoded_in_slices(form: str, monkeypatch: pytest.MonkeyPatch) -
     """Arrow holds 2 GB of text at the most."""
     table = pa.table({"id": pa.array(range(1000)), "k": ["x" * (i % 7) for i in range(1000)]})
     expected = {n: encode_file(table.slice(0, n), form, "none") for n in (0, 1, 1000)}
-    monkeypatch.setattr("millpond.formats.writing._SLICE", 100)
+    monkeypatch.setattr("millpond.formats.file_writer._SLICE", 100)
     for count, data in expected.items():
         assert encode_file(table.slice(0, count), form, "none") == data
 

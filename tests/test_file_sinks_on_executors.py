@@ -14,7 +14,7 @@ from millpond.connectors.files.manifest import HIDDEN
 from millpond.connectors.files.sink import FileSink
 from millpond.connectors.sink import TaskWriter
 from millpond.engine import spark_stage, stage, task_writes
-from millpond.formats.writing import WRITTEN
+from millpond.formats.file_writer import WRITTEN
 from millpond.types import Column, Schema
 from tests.servers import Servers
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from millpond import App
 from millpond.changes import Changes, Position
-from millpond.connectors.mongodb import applying, commits
+from millpond.connectors.mongodb import commit_application, commits
 from millpond.connectors.mongodb import database as database_module
 from millpond.connectors.mongodb.names import collection_name, field_name, name_of
 from millpond.connectors.mongodb.newest import NewestCommit
@@ -340,9 +340,9 @@ def test_an_app_that_lost_its_commit_does_not_undo_the_next_one(
     """It is cut off, between two requests or in one, and another app applies its commit and makes a second one."""
     monkeypatch.setattr(commits, "_SMALL", 1 if large else 1 << 20)
     monkeypatch.setattr(database_module, "_GIVEN_UP", 0.2)
-    monkeypatch.setattr(applying, "_BEAT", 0.0)
-    monkeypatch.setattr(applying, "_REQUESTS", 1)
-    monkeypatch.setattr(applying.Claim, "_beat", lambda _: None)
+    monkeypatch.setattr(commit_application, "_BEAT", 0.0)
+    monkeypatch.setattr(commit_application, "_REQUESTS", 1)
+    monkeypatch.setattr(commit_application.Claim, "_beat", lambda _: None)
     table, other = opened(server.url(database)), opened(server.url(database) + "?retryReads=true")
     table.apply(put((1, "a"), (2, "b"), (3, "c")))
 
@@ -374,7 +374,7 @@ def test_an_app_that_is_at_work_keeps_its_commit(
 ) -> None:
     """One request takes long: others wait, because they see that the app is there."""
     monkeypatch.setattr(database_module, "_GIVEN_UP", 0.5)
-    monkeypatch.setattr(applying, "_BEAT", 0.02)
+    monkeypatch.setattr(commit_application, "_BEAT", 0.02)
     table, other = opened(server.url(database)), opened(server.url(database) + "?retryReads=true")
     second = threading.Thread(target=lambda: other.apply(put((1, "b"))))
     owners = []

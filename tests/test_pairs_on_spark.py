@@ -16,7 +16,7 @@ import pytest
 
 from millpond import App
 from millpond.engine.joined_batch import JoinedBatch
-from millpond.engine.staged import Staged
+from millpond.engine.row_transfer import Staged
 from millpond.engine_rule import Engine
 from millpond.streaming.stream_join import JoinState
 from tests.servers import Servers

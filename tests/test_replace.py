@@ -14,8 +14,6 @@ import pytest
 
 from millpond import App
 from millpond.app.app import runtime_of
-from millpond.app.shadow import Shadows
-from millpond.app.swap import Swaps
 from millpond.errors import (
     Conflict,
     Error,
@@ -26,6 +24,8 @@ from millpond.errors import (
     TypeMismatch,
     UpgradeNeeded,
 )
+from millpond.replace.shadow import Shadows
+from millpond.replace.swap import Swaps
 from millpond.testing.faults import failing
 
 STREAM = "CREATE STREAM e (id INT, k STRING, n INT);"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from millpond import App
 from millpond.connectors.stream.source import StreamSource, stream_uri
-from millpond.engine import staged
+from millpond.engine import row_transfer
 from millpond.engine.batch import Batch
 from millpond.engine.carrier import Sessions
 from millpond.engine.collect import collect
@@ -78,9 +78,9 @@ def test_nothing_is_copied_of_what_is_in_files(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copied: list[int] = []
-    put = staged.FolderStore.put
+    put = row_transfer.FolderStore.put
     monkeypatch.setattr(
-        staged.FolderStore,
+        row_transfer.FolderStore,
         "put",
         lambda self, name, rows: copied.append(rows.num_rows) or put(self, name, rows),
     )

@@ -12,11 +12,9 @@ from typing import Any, Literal
 
 from millpond.app.check import check_text
 from millpond.changes import Offset
-from millpond.connectors.delta.adopted_table import is_at, last_batch
-from millpond.connectors.delta.client import place_of
-from millpond.connectors.delta.sink import DeltaSink
-from millpond.connectors.job_progress import Adopts
+from millpond.connectors.job_progress import AdoptedTables, Adopts
 from millpond.errors import AdoptionRefused, CheckFailed, UnknownName, without_passwords
+from millpond.extensions import classes_of
 from millpond.loading.open_sources import Sources
 from millpond.loading.spark_checkpoint import SparkCheckpoint
 from millpond.plan.connectors import Connectors
@@ -33,13 +31,16 @@ from millpond.sql.checked import (
 )
 
 Unclear = Literal["repeat", "skip"] | None
-"""What is done with an unfinished batch of appended rows, if the Delta table does not say whether it has them."""
+"""What is done with an unfinished batch of appended rows, if the table does not say whether it has them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Describes a running statement that writes to the Delta table. ``values`` are the options of that."""
+    """Describes a running statement that writes to the table, which is one of ``tables``. ``values`` are the options of
+    that.
+    """
 
+    tables: AdoptedTables
     plan: RowsPlan
     place: str
     values: Mapping[str, Any]
@@ -71,7 +72,7 @@ class Adoption:
 def find_adoption(
     text: str, checkpoint: Path, table: str, transactions: str | None = None, unclear: Unclear = None
 ) -> Adoption:
-    """Returns how the app of a text goes on for the job of a checkpoint, which writes to the Delta table at ``table``.
+    """Returns how the app of a text goes on for the job of a checkpoint, which writes to the table at ``table``.
     ``transactions`` is the 'txnAppId' that the job sets, if it does. Raises what prevents that.
     """
     job = SparkCheckpoint.read(checkpoint)
@@ -79,7 +80,8 @@ def find_adoption(
     if found.errors:
         raise CheckFailed(found.errors)
     writers = _writers(found.statements, table)
-    batch = last_batch(writers[0].place, writers[0].values, transactions or job.query)
+    first = writers[0]
+    batch = first.tables.last_batch(first.place, first.values, transactions or job.query)
     connectors = Connectors()
     try:
         sources = Sources(connectors, Path())
@@ -135,7 +137,7 @@ def _adoption(
             f"the statement reads {source.kind}://, and a job can be taken over that reads a topic or files",
             hint="CREATE STREAM s (…) WITH ('connector' = 'file://…') is a stream over files",
         )
-    after, why = _after(job, batch, upserts=writer.upserts, named=named, unclear=unclear)
+    after, why = _after(job, writer, batch, named=named, unclear=unclear)
     progress = job.progress(after)
     offset = source.adopted(progress)
     has = "no entry of the job" if batch is None else f"batch {batch} of the job is its last"
@@ -151,26 +153,27 @@ def _adoption(
 
 
 def _after(
-    job: SparkCheckpoint, batch: int | None, *, upserts: bool, named: bool, unclear: Unclear
+    job: SparkCheckpoint, writer: Writer, batch: int | None, *, named: bool, unclear: Unclear
 ) -> tuple[int, str]:
     """Returns the batch of the job after which the app begins, and why. ``batch`` is the last one that the table says
     that it has, ``named`` that the job has named its transactions itself: it need not write every batch then.
     """
+    kind = writer.tables.kind
     if batch is not None and batch > job.planned:
         raise AdoptionRefused(
-            f"the Delta table has batch {batch} of the job, and the last one of the checkpoint is {job.planned}",
+            f"the {kind} has batch {batch} of the job, and the last one of the checkpoint is {job.planned}",
             hint="name the checkpoint that the job used last, not a copy from before",
         )
     if batch is not None and batch < job.finished and not named:
         raise AdoptionRefused(
-            f"batch {job.finished} of the job is finished, and the last one that the Delta table has is {batch}",
+            f"batch {job.finished} of the job is finished, and the last one that the {kind} has is {batch}",
             hint="name the table that the job writes to; if an earlier version was restored, restore the newest one",
         )
     if job.finished == job.planned:
         return job.finished, "every batch is finished"
     if batch == job.planned:
         return job.planned, "the table has the unfinished batch"
-    if upserts:
+    if writer.upserts:
         return job.finished, f"batch {job.planned} is repeated, which replaces its rows by themselves"
     if batch is not None:
         return job.finished, "the table does not have the unfinished batch"
@@ -179,33 +182,34 @@ def _after(
     if unclear == "skip":
         return job.planned, f"batch {job.planned} is taken as written, as you said"
     raise AdoptionRefused(
-        f"batch {job.planned} of the job is not finished, and the Delta table does not say whether it has its rows",
+        f"batch {job.planned} of the job is not finished, and the {kind} does not say whether it has its rows",
         hint="look for them: --skip-last begins after the batch, --repeat-last begins with it. If the job sets "
         "'txnAppId', name it with --txn-app-id",
     )
 
 
 def _writers(statements: tuple[Checked, ...], table: str) -> list[Writer]:
-    """Returns the running statements that write to a Delta table."""
-    found, places = list[Writer](), list[str]()
-    for checked, place, values in _delta_targets(statements):
-        places.append(place)
-        if is_at(place, table):
-            found.append(_writer(checked, place, values))
+    """Returns the running statements that write to a table of a system whose jobs can be taken over."""
+    systems = [kind() for kind in classes_of("adopted_tables", AdoptedTables)]
+    targets = [target for system in systems for target in _targets(statements, system)]
+    found = [_writer(*target) for target in targets if target[0].is_at(target[2], table)]
     if not found:
+        kinds = " or ".join(system.kind for system in systems)
+        places = ", ".join(target[2] for target in targets)
+        examples = " or ".join(system.example for system in systems)
         raise UnknownName(
-            f'no running statement of the app writes to the Delta table "{place_of(table.removeprefix("delta://"))}"',
-            hint="those that do write to: " + ", ".join(places)
-            if places
-            else "append with INSERT INTO delta://… SELECT … FROM a stream",
+            f'no running statement of the app writes to the {kinds} "{systems[0].place(table)}"',
+            hint=f"those that do write to: {places}" if places else f"append with {examples} FROM a stream",
         )
     return found
 
 
-def _delta_targets(
-    statements: tuple[Checked, ...],
-) -> Iterator[tuple[CheckedRunnable, str, Mapping[str, Any]]]:
-    """Yields the running statements whose targets are Delta tables, with the places and options of these."""
+Target = tuple[AdoptedTables, CheckedRunnable, str, Mapping[str, Any]]
+"""The system of a table, the statement that writes to it, its place and its options."""
+
+
+def _targets(statements: tuple[Checked, ...], system: AdoptedTables) -> Iterator[Target]:
+    """Yields the running statements whose targets are tables of a system, with the places and options of these."""
     tables = {
         checked.relation.name.lower(): checked.table_options
         for checked in statements
@@ -215,17 +219,16 @@ def _delta_targets(
         if not isinstance(checked, CheckedRunnable) or not checked.running or checked.changes is None:
             continue
         target = checked.changes
-        if target.kind == "sink" and target.name.lower().startswith("delta://"):
-            values = checked.sink_options if isinstance(checked, CheckedInsert) else {}
-            values = {**values, **DeltaSink.named_in(target.name)}
-            yield checked, DeltaSink.target(target.name, values)[0], values
+        values = checked.sink_options if isinstance(checked, CheckedInsert) else {}
+        if target.kind == "sink" and (found := system.of_sink(target.name, values)) is not None:
+            yield system, checked, *found
             continue
         options = tables.get(target.name.lower(), {})
-        if options.get("extension") == "delta" and options.get("path"):
-            yield checked, place_of(str(options["path"])), options
+        if (place := system.of_table(options)) is not None:
+            yield system, checked, place, options
 
 
-def _writer(checked: CheckedRunnable, place: str, values: Mapping[str, Any]) -> Writer:
+def _writer(system: AdoptedTables, checked: CheckedRunnable, place: str, values: Mapping[str, Any]) -> Writer:
     """Returns a statement as one that can go on for a job. Raises AdoptionRefused if it cannot."""
     plan = plan_pipeline(checked, "", own_target(checked))
     if not isinstance(plan, RowsPlan) or plan.join is not None or not isinstance(checked, CheckedInsert):
@@ -236,11 +239,11 @@ def _writer(checked: CheckedRunnable, place: str, values: Mapping[str, Any]) -> 
         )
     target = checked.target
     if target.kind == "sink":
-        return Writer(plan, place, values, bool(DeltaSink.columns_of(values, checked.resolved.schema).key))
+        return Writer(system, plan, place, values, system.has_key(values, checked.resolved.schema))
     if not target.schema.key:
         raise AdoptionRefused(
-            f'table "{target.name}" has no key: its Delta table would need the numbers of its rows',
-            hint="append to the Delta table itself: INSERT INTO delta://… SELECT …",
+            f'table "{target.name}" has no key: its {system.kind} would need the numbers of its rows',
+            hint=f"append to the {system.kind} itself: {system.example}",
             place=checked.statement.place,
         )
-    return Writer(plan, place, values, upserts=values.get("on.conflict") != "error")
+    return Writer(system, plan, place, values, upserts=values.get("on.conflict") != "error")

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from millpond.app.describe import Descriptions
-from millpond.app.queries import Queries
-from millpond.app.saved import SavedStatements
 from millpond.errors import AlreadyExists, SqlError
 from millpond.loading.progress import Load
 from millpond.plan.statement_plan import Planned
@@ -19,6 +17,8 @@ from millpond.query.result import Result
 from millpond.sql import statements as st
 from millpond.sql.checked import Checked, CheckedExplain
 from millpond.sql.identity import identity
+from millpond.statements.queries import Queries
+from millpond.statements.saved_statements import SavedStatements
 from millpond.steps import Step, Steps, recording, size_text, step
 from millpond.streaming.runner import Runner
 from millpond.views.materialized_view import Views

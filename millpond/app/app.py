@@ -15,9 +15,6 @@ import pyarrow as pa
 from millpond.app.attach import attach
 from millpond.app.readiness import Readiness
 from millpond.app.runtime import Runtime, Settings, forget
-from millpond.app.sql_file import sql_of
-from millpond.app.upgrade_decisions import Decision, raise_unasked
-from millpond.app.upgrades import Agree
 from millpond.app.wiring import build
 from millpond.changes import Offset
 from millpond.clock import Clock
@@ -35,6 +32,9 @@ from millpond.query.table import Record, Table
 from millpond.query.transaction import Transaction
 from millpond.sql.bind import Params
 from millpond.sql.userfunctions import UserFunction, make_function
+from millpond.statements.sql_file import sql_of
+from millpond.upgrade.decisions import Decision, raise_unasked
+from millpond.upgrade.upgrade import Agree
 
 if TYPE_CHECKING:
     from millpond.http.server import HttpServer
@@ -332,6 +332,6 @@ def _check_spark(spark: Any, master: str | None) -> None:
         raise InvalidOption(
             "spark and master are both given", hint="a session has its master: leave out master"
         )
-    from millpond.engine.given import check_given
+    from millpond.engine.program_session import check_given
 
     check_given(spark)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.app.column_defaults import DefaultChecks
 from millpond.connectors import abilities
 from millpond.connectors.source import Source
 from millpond.engine_rule import Engine
@@ -27,6 +26,7 @@ from millpond.plan.connectors import Connectors
 from millpond.plan.explain import explain_plan
 from millpond.plan.growth import growth_notes, growth_warnings
 from millpond.plan.statement_plan import Planned
+from millpond.query.column_defaults import DefaultChecks
 from millpond.query.evaluate import Evaluator
 from millpond.sql import statements as st
 from millpond.sql.blocks import Blocks

@@ -6,11 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from millpond.app.drop import Removals
-from millpond.app.handlers import NOTHING, Handlers, handle
-from millpond.app.indexes import Indexes
-from millpond.app.queries import Queries
-from millpond.app.text_run import TextRun
 from millpond.query.result import Result
 from millpond.sql import statements as st
 from millpond.sql.checked_commands import (
@@ -21,11 +16,16 @@ from millpond.sql.checked_commands import (
     CheckedDropQuery,
     CheckedReplay,
 )
-from millpond.store.flushing import Flusher
+from millpond.statements.drop import Removals
+from millpond.statements.handlers import NOTHING, Handlers, handle
+from millpond.statements.indexes import Indexes
+from millpond.statements.queries import Queries
+from millpond.statements.text_run import TextRun
+from millpond.store.flusher import Flusher
 from millpond.store.store import Store
 from millpond.store.undo import Undo
 from millpond.streaming.runner import Runner
-from millpond.tables.versioned import VersionedTable
+from millpond.tables.versioned_table import VersionedTable
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -7,13 +7,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from millpond import faults
-from millpond.app.column_defaults import check_defaults
-from millpond.app.declarations import Declarations
-from millpond.app.handlers import NOTHING, Handlers, WithTypes, handle
-from millpond.app.indexes import Indexes
-from millpond.app.launch import Launcher
-from millpond.app.replace import Replacements
-from millpond.app.text_run import TextRun
 from millpond.loading.capture_streams import CapturedStreams
 from millpond.loading.load import TableLoads
 from millpond.loading.loader import Loader
@@ -21,8 +14,10 @@ from millpond.loading.stored_changes import StoredLogs
 from millpond.plan.pipeline import plan_pipeline
 from millpond.plan.plans import PipelinePlan, Target, ViewPlan
 from millpond.plan.statement_plan import plan_statement
+from millpond.query.column_defaults import check_defaults
 from millpond.query.evaluate import Evaluator
 from millpond.query.result import Result
+from millpond.replace.or_replace import Replacements
 from millpond.sql import statements as st
 from millpond.sql.checked import (
     CheckedCapture,
@@ -34,6 +29,11 @@ from millpond.sql.checked import (
     CheckedView,
 )
 from millpond.sql.checked_commands import CheckedIndex
+from millpond.statements.declarations import Declarations
+from millpond.statements.handlers import NOTHING, Handlers, WithTypes, handle
+from millpond.statements.indexes import Indexes
+from millpond.statements.launch import Launcher
+from millpond.statements.text_run import TextRun
 from millpond.store.catalog import SavedRelation
 from millpond.store.undo import Undo
 from millpond.views.materialized_view import Views

@@ -9,10 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.app.health import TableHealth
-from millpond.app.saved import SavedStatements
 from millpond.connectors import abilities
 from millpond.connectors.spark_ranges import reader_of
-from millpond.connectors.versioned import Versioned
+from millpond.connectors.versioned_source import Versioned
 from millpond.engine_rule import ENGINES, Engine
 from millpond.errors import without_passwords
 from millpond.extensions import offered
@@ -41,13 +40,14 @@ from millpond.sql.resolve import Resolved
 from millpond.sql.statement_text import after_columns
 from millpond.sql.statements import Explain, Statement
 from millpond.sql.userfunctions import UserFunction
+from millpond.statements.saved_statements import SavedStatements
 from millpond.steps import Step
 from millpond.store.catalog import SavedRelation
 from millpond.store.store import Store
 from millpond.streaming.runner import Runner
 from millpond.streaming.stream_join import describe_join
 from millpond.streaming.window import describe_watermark
-from millpond.tables.versioned import VersionedTable
+from millpond.tables.versioned_table import VersionedTable
 from millpond.types import type_name
 from millpond.views.materialized_view import Views
 

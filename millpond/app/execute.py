@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from millpond import faults
-from millpond.app.handlers import NOTHING, Handlers, handle
-from millpond.app.script import is_passing
-from millpond.app.text_run import TextRun
 from millpond.query.result import Result
 from millpond.query.transaction import Transaction
 from millpond.sql import statements as st
 from millpond.sql.checked import Checked, CheckedNothing
 from millpond.sql.checked_commands import CheckedBegin, CheckedEnd
+from millpond.statements.handlers import NOTHING, Handlers, handle
+from millpond.statements.script import is_passing
+from millpond.statements.text_run import TextRun
 from millpond.store.undo import Undo
 
 

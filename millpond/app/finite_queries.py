@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from millpond.app.text_run import TextRun
 from millpond.engine_rule import rule_of
 from millpond.errors import UnknownName
 from millpond.loading.inputs import Inputs
@@ -21,6 +20,7 @@ from millpond.query.table import Table
 from millpond.records import to_arrow
 from millpond.sql.checked import CheckedInsert, CheckedQuery, CheckedValues
 from millpond.sql.filters import resolve_values
+from millpond.statements.text_run import TextRun
 from millpond.store.snapshot import StoreSnapshot
 
 

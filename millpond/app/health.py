@@ -16,7 +16,7 @@ from millpond.sql.catalog import Relation
 from millpond.sql.errortables import error_table
 from millpond.store.store import Store
 from millpond.streaming.runner import Runner
-from millpond.tables.flushed import FlushedTable
+from millpond.tables.flushed_table import FlushedTable
 from millpond.views.materialized_view import Views
 
 if TYPE_CHECKING:

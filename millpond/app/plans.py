@@ -10,14 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from millpond.app.script import Checks
-from millpond.dml.planned import Ground, PlannedInsert, PlannedMutation, PlannedSelect
+from millpond.dml.cached_plans import Ground, PlannedInsert, PlannedMutation, PlannedSelect
 from millpond.errors import Error
 from millpond.loading.loader import Loader
 from millpond.lookup import Lookup
 from millpond.query.evaluate import Evaluator
 from millpond.query.plans import Asked, Plan, Way
-from millpond.query.prepared import Prepared
+from millpond.query.prepared_queries import Prepared
 from millpond.query.table import Table
 from millpond.records.values import Unfit
 from millpond.sql import statements as st
@@ -27,7 +26,7 @@ from millpond.sql.catalog import Catalog
 from millpond.sql.checked import CheckedInsert, CheckedMutation, CheckedSelect, CheckedValues
 from millpond.sql.filters import resolve_values
 from millpond.sql.growth import check_growth, makes_more
-from millpond.sql.keyed import keyed_write_of
+from millpond.sql.keyed_statements import keyed_write_of
 from millpond.sql.lookup import lookup_of
 from millpond.sql.outside import named_outside
 from millpond.sql.parse import parse
@@ -37,6 +36,7 @@ from millpond.sql.printer import print_statement
 from millpond.sql.render.duckdb import Unrenderable
 from millpond.sql.resolve import Resolved
 from millpond.sql.template import Parameter, template_of
+from millpond.statements.script import Checks
 from millpond.store.store import Store
 from millpond.tables.memory import MemoryTable
 

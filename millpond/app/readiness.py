@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from millpond.app.lifetime import Lifetime
-from millpond.app.queries import Queries
 from millpond.loading.followers import Followers, Mask
 from millpond.loading.loader import Loader
 from millpond.loading.progress import Load
+from millpond.statements.lifetime import Lifetime
+from millpond.statements.queries import Queries
 from millpond.store.store import Store
 from millpond.streaming.runner import Runner
 from millpond.views.materialized_view import Views

@@ -8,19 +8,19 @@ from functools import partial
 from millpond.app.analyze import Analysis
 from millpond.app.describe import Descriptions
 from millpond.app.finite_queries import Answers
-from millpond.app.handlers import Handler, Handlers, WithTypes, handle
-from millpond.app.launch import Launcher
-from millpond.app.replace import Replacements
-from millpond.app.text_run import TextRun
 from millpond.plan.pipeline import plan_pipeline
 from millpond.plan.plans import Target
 from millpond.plan.view import plan_view
 from millpond.query.change_kind import emitted_schema
 from millpond.query.result import Result
+from millpond.replace.or_replace import Replacements
 from millpond.sql.checked import CheckedExplain, CheckedSelect
 from millpond.sql.checked_commands import CheckedDescribe, CheckedHistory, CheckedShow, CheckedShowCreate
+from millpond.statements.handlers import Handler, Handlers, WithTypes, handle
+from millpond.statements.launch import Launcher
+from millpond.statements.text_run import TextRun
 from millpond.store.undo import Undo
-from millpond.streaming.emitted import Emitted
+from millpond.streaming.emitted_rows import Emitted
 from millpond.views.materialized_view import Views
 
 

@@ -6,17 +6,8 @@ import logging
 import threading
 from dataclasses import dataclass, replace
 
-from millpond.app.declarations import Declarations
-from millpond.app.handlers import WithTypes
-from millpond.app.indexes import KIND as INDEX
-from millpond.app.indexes import Indexes
-from millpond.app.launch import Launcher
-from millpond.app.pending_changes import open_pending
-from millpond.app.saved import VALUES, SavedStatements
-from millpond.app.schema_drift import SchemaDrift
-from millpond.app.script import Checks
-from millpond.app.secrets import Secrets
-from millpond.app.unfinished import BUILDING, remove_unfinished
+from millpond.alter.pending_changes import open_pending
+from millpond.alter.schema_drift import SchemaDrift
 from millpond.changelog import CHANGES
 from millpond.connectors.source import ticks
 from millpond.errors import Error, SourceError
@@ -32,11 +23,20 @@ from millpond.loading.stored_changes import StoredLogs
 from millpond.plan.connectors import Connectors
 from millpond.plan.plans import PipelinePlan, ViewPlan
 from millpond.plan.statement_plan import plan_statement
+from millpond.replace.leftovers import BUILDING, remove_unfinished
 from millpond.sql import statements as st
 from millpond.sql.blocks import grouped
 from millpond.sql.catalog import Catalog
 from millpond.sql.checked import CheckedCapture, CheckedStream, CheckedWrite
 from millpond.sql.parse import parse
+from millpond.statements.declarations import Declarations
+from millpond.statements.handlers import WithTypes
+from millpond.statements.indexes import KIND as INDEX
+from millpond.statements.indexes import Indexes
+from millpond.statements.launch import Launcher
+from millpond.statements.saved_statements import VALUES, SavedStatements
+from millpond.statements.script import Checks
+from millpond.statements.secrets import Secrets
 from millpond.store.catalog import Saved, SavedIndex, SavedQuery, SavedRelation, options_of, relation_of
 from millpond.store.changelogs import CHANGELOG
 from millpond.store.dropped_tables import LEAVING, DroppedTables

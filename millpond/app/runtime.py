@@ -9,20 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from millpond.app.describe import Descriptions
-from millpond.app.lifetime import Lifetime
-from millpond.app.published import Publications
-from millpond.app.queries import Queries
 from millpond.app.readiness import Readiness, readiness
 from millpond.app.restore import Restorer
-from millpond.app.saved import SavedStatements
-from millpond.app.script import Checks
-from millpond.app.secrets import Secrets
 from millpond.app.send import Sender
 from millpond.app.table_handles import TableHandles
 from millpond.app.tail import Tails
-from millpond.app.text_run import TextRun
 from millpond.app.texts import OnAnswer, Texts
-from millpond.app.upgrades import Upgrades
 from millpond.changes import Offset
 from millpond.clock import Clock
 from millpond.engine_rule import Engine
@@ -44,14 +36,22 @@ from millpond.query.transaction import Transaction
 from millpond.sql.catalog import Catalog
 from millpond.sql.reserved_names import is_own
 from millpond.sql.userfunctions import UserFunction
+from millpond.statements.lifetime import Lifetime
+from millpond.statements.publications import Publications
+from millpond.statements.queries import Queries
+from millpond.statements.saved_statements import SavedStatements
+from millpond.statements.script import Checks
+from millpond.statements.secrets import Secrets
+from millpond.statements.text_run import TextRun
 from millpond.store.compaction import Compactor
 from millpond.store.old_rows import OldRows
 from millpond.store.query_states import QueryStates
 from millpond.store.row_edits import RowEdits
 from millpond.store.store import Store
-from millpond.streaming.emitted import Emitted, OnEmit
+from millpond.streaming.emitted_rows import Emitted, OnEmit
 from millpond.streaming.runner import Runner
 from millpond.streaming.statements import Statements
+from millpond.upgrade.upgrade import Upgrades
 from millpond.views.materialized_view import Views
 
 

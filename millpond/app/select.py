@@ -8,10 +8,7 @@ from dataclasses import dataclass, replace
 from millpond.app.analyze import Analysis
 from millpond.app.describe import Descriptions
 from millpond.app.finite_queries import Answers
-from millpond.app.lifetime import Lifetime
 from millpond.app.permissions import Permissions
-from millpond.app.script import raise_all
-from millpond.app.text_run import TextRun
 from millpond.connectors.source import find_source
 from millpond.errors import Closed, Error
 from millpond.loading.loader import Loader
@@ -26,6 +23,9 @@ from millpond.sql.outside import Named, named_outside
 from millpond.sql.statement_text import point_at_word
 from millpond.sql.text import Script
 from millpond.sql.userfunctions import UserFunction
+from millpond.statements.lifetime import Lifetime
+from millpond.statements.script import raise_all
+from millpond.statements.text_run import TextRun
 from millpond.store.snapshot import StoreSnapshot
 from millpond.store.store import Store
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from millpond.app.lifetime import Lifetime
-from millpond.app.secrets import Secrets
 from millpond.errors import UnknownName
 from millpond.journal.responses import Answer
 from millpond.query.table import Record
 from millpond.records import to_arrow
 from millpond.sql.catalog import Catalog, Relation
+from millpond.statements.lifetime import Lifetime
+from millpond.statements.secrets import Secrets
 from millpond.store.store import Store
 
 

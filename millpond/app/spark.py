@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from millpond import steps
-from millpond.app.handlers import C
 from millpond.clock import Clock
 from millpond.errors import QueryFailed
 from millpond.sql.checked import CheckedQuery, CheckedView
+from millpond.statements.handlers import C
 from millpond.types import Column, Schema, normal
 
 

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from millpond.app.alters import Alters
+from millpond.alter.alter_table import Alters
+from millpond.alter.pending_changes import refuse_with_shadow
 from millpond.app.analyze import Analysis
 from millpond.app.controls import Controls
 from millpond.app.creates import Creates
-from millpond.app.declarations import Declarations
 from millpond.app.describe import Descriptions
-from millpond.app.drop import Removals
 from millpond.app.execute import Executor
 from millpond.app.finite_queries import Answers
-from millpond.app.indexes import Indexes
-from millpond.app.launch import Launcher
-from millpond.app.pending_changes import refuse_with_shadow
-from millpond.app.queries import Queries
 from millpond.app.reads import Reads
-from millpond.app.replace import Replacements
 from millpond.app.spark import Spark
-from millpond.app.text_run import TextRun
-from millpond.app.upgrades import Upgrades
 from millpond.app.writes import Writes
 from millpond.loading.capture_streams import CapturedStreams
 from millpond.loading.inputs import Inputs
@@ -32,10 +24,18 @@ from millpond.loading.stored_changes import StoredLogs
 from millpond.plan.connectors import Connectors
 from millpond.query.evaluate import Evaluator
 from millpond.query.transaction import Transaction
-from millpond.store.flushing import Flusher
+from millpond.replace.or_replace import Replacements
+from millpond.statements.declarations import Declarations
+from millpond.statements.drop import Removals
+from millpond.statements.indexes import Indexes
+from millpond.statements.launch import Launcher
+from millpond.statements.queries import Queries
+from millpond.statements.text_run import TextRun
+from millpond.store.flusher import Flusher
 from millpond.store.store import Store
-from millpond.streaming.emitted import Emitted
+from millpond.streaming.emitted_rows import Emitted
 from millpond.streaming.runner import Runner
+from millpond.upgrade.upgrade import Upgrades
 from millpond.views.materialized_view import Views
 
 

@@ -7,8 +7,8 @@ from copy import copy
 from typing import Any, Self
 
 from millpond.changes import Changes
-from millpond.query.staged import Begun
 from millpond.query.stats import Health
+from millpond.query.transaction_table import Begun
 from millpond.sql.materialized_view import follows_its_query
 from millpond.store.row_edits import RowEdits
 from millpond.store.store import Store

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from millpond.app.drop import Removals
 from millpond.query.result import RunningResult
+from millpond.statements.drop import Removals
 from millpond.streaming.runner import Runner
 from millpond.views.materialized_view import Views
 

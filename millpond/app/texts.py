@@ -9,16 +9,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from millpond.app.drop import Removals
 from millpond.app.execute import Executor
-from millpond.app.lifetime import Lifetime
 from millpond.app.permissions import Permissions
-from millpond.app.queries import Queries
-from millpond.app.saved import SavedStatements
-from millpond.app.script import Checks, Step, is_passing
-from millpond.app.secrets import Secrets
 from millpond.app.select import Selects
-from millpond.app.text_run import TextRun
 from millpond.dml.mutate import Outdated
 from millpond.errors import Error
 from millpond.loading.discovered_columns import KeptColumns
@@ -35,7 +28,14 @@ from millpond.sql.limits import OWN
 from millpond.sql.parse import parse
 from millpond.sql.statement_text import point_at_word
 from millpond.sql.text import Script
-from millpond.streaming.emitted import Emitted
+from millpond.statements.drop import Removals
+from millpond.statements.lifetime import Lifetime
+from millpond.statements.queries import Queries
+from millpond.statements.saved_statements import SavedStatements
+from millpond.statements.script import Checks, Step, is_passing
+from millpond.statements.secrets import Secrets
+from millpond.statements.text_run import TextRun
+from millpond.streaming.emitted_rows import Emitted
 from millpond.streaming.starter import Starter
 
 OnAnswer = Callable[[str, Result], None]

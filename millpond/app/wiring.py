@@ -7,26 +7,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from millpond.app.alters import Alters
+from millpond.alter.alter_table import Alters
+from millpond.alter.schema_drift import SchemaDrift
 from millpond.app.analyze import Analysis
-from millpond.app.declarations import Declarations
 from millpond.app.describe import Descriptions
-from millpond.app.drop import Removals
 from millpond.app.finite_queries import Answers
 from millpond.app.health import TableHealth
-from millpond.app.indexes import Indexes
-from millpond.app.launch import Launcher
-from millpond.app.lifetime import Lifetime
 from millpond.app.plans import Planner, text_of
-from millpond.app.published import Publications
-from millpond.app.queries import Queries
-from millpond.app.replacements import make_replacements
 from millpond.app.restore import Restorer
 from millpond.app.runtime import Runtime, Settings
-from millpond.app.saved import SavedStatements
-from millpond.app.schema_drift import SchemaDrift
-from millpond.app.script import Checks
-from millpond.app.secrets import Secrets
 from millpond.app.select import Selects
 from millpond.app.send import Sender
 from millpond.app.spark import Spark, folder_in
@@ -34,9 +23,7 @@ from millpond.app.statement_handlers import make_executor
 from millpond.app.streams_in_use import streams_in_use
 from millpond.app.table_handles import TableHandles
 from millpond.app.tail import Tails
-from millpond.app.text_run import TextRun
 from millpond.app.texts import Texts
-from millpond.app.upgrades import make_upgrades
 from millpond.journal.journal import Journal
 from millpond.journal.state import StateDirectory
 from millpond.loading.capture_streams import CapturedStreams
@@ -57,21 +44,34 @@ from millpond.query.plans import Plan, Plans
 from millpond.query.result import Result
 from millpond.query.table import Table
 from millpond.query.transaction import Transaction
+from millpond.replace.wiring import make_replacements
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.functions import known_functions
 from millpond.sql.statements import Statement
 from millpond.sql.userfunctions import UserFunction
+from millpond.statements.declarations import Declarations
+from millpond.statements.drop import Removals
+from millpond.statements.indexes import Indexes
+from millpond.statements.launch import Launcher
+from millpond.statements.lifetime import Lifetime
+from millpond.statements.publications import Publications
+from millpond.statements.queries import Queries
+from millpond.statements.saved_statements import SavedStatements
+from millpond.statements.script import Checks
+from millpond.statements.secrets import Secrets
+from millpond.statements.text_run import TextRun
 from millpond.store.compaction import Compactor
 from millpond.store.dropped_tables import DroppedTables
 from millpond.store.old_rows import OldRows
 from millpond.store.query_states import QueryStates
 from millpond.store.row_edits import RowEdits
 from millpond.store.store import Store
-from millpond.streaming.commit_turn import CommitTurn
-from millpond.streaming.emitted import Emitted
+from millpond.streaming.commit_lock import CommitLock
+from millpond.streaming.emitted_rows import Emitted
 from millpond.streaming.runner import Runner
 from millpond.streaming.stages import Stages
 from millpond.streaming.statements import Statements
+from millpond.upgrade.upgrade import make_upgrades
 from millpond.views.materialized_view import Views
 
 
@@ -100,6 +100,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
 
     home, rows_in = state.path / "spark", folder_in(settings.store, state.identity)
     spark = Spark(settings.master, rows_in, home, clock, lambda: runner.formats, settings.on_status)
+    with_types = spark.with_types
     evaluator = Evaluator(spark.ask, settings.path, clock)
 
     # the commit
@@ -145,16 +146,16 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     drift = SchemaDrift(
         *(catalog, saved, store, connectors, sources.open, columns, views),
         lambda: [p.plan for p in runner],
-        *(checks, spark.with_types, mask),
+        *(checks, with_types, mask),
         lambda before, after: tables.follow(before, after),
     )
-    turn = CommitTurn()
+    commit_lock = CommitLock()
     statements = Statements(
-        *(store, catalog, Stages(evaluator, clock, spark.session, settings.engine), turn, emitted),
+        *(store, catalog, Stages(evaluator, clock, spark.session, settings.engine), commit_lock, emitted),
         *(inputs.read, drift.follow_stream, spark.session),
     )
     runner = Runner(
-        *(statements.make, store, query_states, loader, turn, spark),
+        *(statements.make, store, query_states, loader, commit_lock, spark),
         state.path / "scratch",
         mask,
         report,
@@ -196,7 +197,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         dropped_tables=dropped_tables,
         saved=saved,
         text=text,
-        with_types=spark.with_types,
+        with_types=with_types,
         evaluator=evaluator,
         old_rows=old_rows,
         take_back=removals.take_back,
@@ -227,12 +228,13 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         adopted=settings.adopted,
     )
 
-    used = (text, catalog, store, saved, checks, spark.with_types, runner, views, drift, tables, publications)
-    alters = Alters(*used, removals, connectors, evaluator, lambda entry: restorer.resume(entry), read_only)
+    used = (text, catalog, store, saved, checks, with_types, runner, views, drift)
+    shown = (tables.follow, publications, removals, connectors, evaluator)
+    alters = Alters(*used, *shown, lambda entry: restorer.resume(entry), read_only)
     building = (lock, lifetime, declarations, launcher, loader, table_loads, loads, followers, sources)
     replacements = make_replacements(alters, *building)
 
-    asked = (saved, checks, connectors, state.path, spark, evaluator)
+    asked = (saved, checks, connectors, state.path, with_types, evaluator)
     upgrades = make_upgrades(*asked, text, removals, indexes, secrets, replacements, lock)
 
     # what the app reports about itself
@@ -350,7 +352,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
         captured_streams=captured_streams,
         stored_logs=stored_logs,
         secrets=secrets,
-        with_types=spark.with_types,
+        with_types=with_types,
         read_only=read_only,
     )
     runtime = Runtime(

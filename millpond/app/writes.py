@@ -11,9 +11,6 @@ import pyarrow as pa
 
 from millpond import faults
 from millpond.app.finite_queries import Answers
-from millpond.app.handlers import NOTHING, Handlers, WithTypes, handle
-from millpond.app.launch import Launcher
-from millpond.app.text_run import TextRun
 from millpond.changes import Changes, Position
 from millpond.connectors.sink import find_sink, settled
 from millpond.dml.mutate import finding, inserting
@@ -26,10 +23,13 @@ from millpond.query.evaluate import Evaluator
 from millpond.query.result import Result
 from millpond.sql.catalog import Relation
 from millpond.sql.checked import CheckedBlock, CheckedFold, CheckedInsert, CheckedMutation, CheckedValues
+from millpond.statements.handlers import NOTHING, Handlers, WithTypes, handle
+from millpond.statements.launch import Launcher
+from millpond.statements.text_run import TextRun
 from millpond.store.snapshot import StoreSnapshot
 from millpond.store.store import Store
 from millpond.store.undo import Undo, safely
-from millpond.streaming.emitted import Emitted
+from millpond.streaming.emitted_rows import Emitted
 from millpond.streaming.sink_statement import deliver, identity
 from millpond.streaming.stages import Spark
 

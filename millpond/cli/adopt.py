@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millpond.cli.reporting import reporting
+from millpond.cli.error_report import reporting
 from millpond.cli.sqlfile import read_sql
 
 if TYPE_CHECKING:
-    from millpond.app.upgrade_decisions import Decision
+    from millpond.upgrade.decisions import Decision
 
 EXAMPLES = """
 Examples:
@@ -61,8 +61,8 @@ def adopt(
 
         text = read_sql(file)
         report.mask = Script.of(text).mask
-        from millpond.app.adopted_state import check_begun, check_not_begun
         from millpond.app.adoption import Unclear, find_adoption
+        from millpond.app.adoption_checks import check_begun, check_not_begun
         from millpond.app.app import App
 
         unclear: Unclear = "repeat" if repeat_last else "skip" if skip_last else None
@@ -79,6 +79,6 @@ def adopt(
 
 def _refuse(decisions: Sequence[Decision]) -> None:
     """Raises an error if a changed file would drop or rebuild something."""
-    from millpond.app.upgrade_decisions import raise_unasked
+    from millpond.upgrade.decisions import raise_unasked
 
     raise_unasked(decisions, "run millpond upgrade first, with the file as it was without this statement")

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millpond.cli.demo_trades import PIECE, make_trades
+from millpond.cli.error_report import reporting, say
 from millpond.cli.output import Format, Printer
 from millpond.cli.progress import Loading
-from millpond.cli.reporting import reporting, say
-from millpond.cli.stopping import Stopping
+from millpond.cli.signals import Stopping
 from millpond.errors import FileMissing
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 from millpond.cli.demo_trades import PIECE, make_trades
+from millpond.cli.error_report import say
 from millpond.cli.output import Format, Printer
 from millpond.cli.progress import Loading
-from millpond.cli.reporting import say
 from millpond.packages import needed
 
 TRADES, ENRICHED = "pnl-trades", "pnl-enriched"

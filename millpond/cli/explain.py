@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.reporting import render, reporting, say
+from millpond.cli.error_report import render, reporting, say
 from millpond.cli.sqlfile import read_sql
 from millpond.engine_rule import Engine
 

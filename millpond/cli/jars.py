@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.reporting import reporting, say
+from millpond.cli.error_report import reporting, say
 from millpond.extensions import modules_of
 
 _NAMES = sorted(modules_of("spark"))

@@ -15,7 +15,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from millpond.cli import adopt, check, demo, explain, jars, query, run, shell, tables, test, top, upgrade
-from millpond.cli.reporting import say
+from millpond.cli.error_report import say
 
 app = typer.Typer(
     name="millpond",

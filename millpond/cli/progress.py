@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from millpond.cli.reporting import say
+from millpond.cli.error_report import say
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars

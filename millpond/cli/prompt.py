@@ -16,7 +16,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from millpond.cli.sessions import Session
-from millpond.cli.splitting import is_finished
+from millpond.cli.splitter import is_finished
 from millpond.errors import Error
 from millpond.sql.functions import known_functions
 from millpond.sql.printer import print_name

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from millpond.cli.error_report import reporting
 from millpond.cli.output import Format, Printer
-from millpond.cli.reporting import reporting
 
 if TYPE_CHECKING:
     from millpond.cli.client import Answer

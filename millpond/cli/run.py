@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millpond.cli.agreeing import Agreeing
+from millpond.cli.confirmation import Agreeing
+from millpond.cli.error_report import INTERRUPTED, Report, reporting
 from millpond.cli.output import Format, Printer
 from millpond.cli.progress import Loading
-from millpond.cli.reporting import INTERRUPTED, Report, reporting
+from millpond.cli.signals import Stopping
 from millpond.cli.sqlfile import read_sql
-from millpond.cli.stopping import Stopping
 from millpond.engine_rule import Engine
 from millpond.errors import Error, StateLocked
 

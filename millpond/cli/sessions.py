@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from millpond.cli.client import Answer, Client
+from millpond.cli.error_report import say
 from millpond.cli.registry import running_apps
-from millpond.cli.reporting import say
 from millpond.errors import SqlError, StateLocked, UnknownName
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from millpond.cli.error_report import Report, reporting, say
 from millpond.cli.output import Format, Printer
 from millpond.cli.query import show
-from millpond.cli.reporting import Report, reporting, say
-from millpond.cli.splitting import is_command, split_statements
+from millpond.cli.splitter import is_command, split_statements
 from millpond.errors import Error
 
 if TYPE_CHECKING:

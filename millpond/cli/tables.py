@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from millpond.cli.error_report import reporting
 from millpond.cli.output import Format, Printer
 from millpond.cli.query import show
-from millpond.cli.reporting import reporting
 
 EXAMPLES = """
 Examples:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.reporting import render, reporting, say
+from millpond.cli.error_report import render, reporting, say
 from millpond.errors import Error
 
 EXAMPLES = """

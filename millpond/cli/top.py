@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.reporting import reporting
+from millpond.cli.error_report import reporting
 
 if TYPE_CHECKING:
     from rich.console import Console, Group

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.agreeing import Agreeing
-from millpond.cli.reporting import Report, reporting
+from millpond.cli.confirmation import Agreeing
+from millpond.cli.error_report import Report, reporting
 from millpond.cli.sqlfile import read_sql
 from millpond.errors import UnknownName
 
@@ -68,8 +68,8 @@ def upgrade(
 
 def _explain(file: Path, state: Path, report: Report, *, shadow: bool) -> None:
     """Prints what an upgrade would do, by the running app or from its state."""
-    from millpond.app.upgrade_decisions import decisions_in
     from millpond.cli.sessions import open_session
+    from millpond.upgrade.decisions import decisions_in
 
     quoted = str(file.absolute()).replace("'", "''")
     with open_session(state) as session:

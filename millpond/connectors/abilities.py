@@ -13,7 +13,7 @@
     Keyed         the last message of each key may be the current row
     Captures      changes of rows can be captured by their key
     Adopts        reading can go on where a job of another system has ended (``job_progress``)
-    Forgets       old rows are removed while others are read (``forgetting``)
+    Forgets       old rows are removed while others are read (``retention``)
     Pins          Spark reads rows from Parquet files of the app (``pinned_files``)
 
 If an ability depends on the options of a source, a property of the class says whether it is available. The functions
@@ -32,7 +32,7 @@ import numpy.typing as npt
 from millpond.changes import Offset
 from millpond.connectors.source import SEQ, Source, Split, ticks
 from millpond.errors import Error
-from millpond.formats.received import Received, none_rejected
+from millpond.formats.read_records import Received, none_rejected
 from millpond.predicates import Need
 from millpond.retry import AGAIN, Patience
 from millpond.types import Schema

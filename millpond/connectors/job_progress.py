@@ -1,13 +1,15 @@
-"""Defines how far a job of another system has read, so that a statement can go on from there."""
+"""Defines how far a job of another system has read and written, so that a statement can go on from there."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from millpond.changes import Offset
 from millpond.connectors.source import Source
+from millpond.types import Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,43 @@ class Adopts(Source):
     def adopted(self, progress: JobProgress) -> Offset:
         """Returns the offset up to which a job has read. Raises AdoptionRefused if it has read something else, or if
         that has changed since.
+        """
+
+
+class AdoptedTables(ABC):
+    """Declares the tables of a system that a job writes to and says itself how far, so that a statement can go on
+    writing. A connector has it in its file ``adopted_tables``.
+    """
+
+    kind: ClassVar[str]
+    """What messages call such a table."""
+    example: ClassVar[str]
+    """A statement that writes to one."""
+
+    @abstractmethod
+    def place(self, path: str) -> str:
+        """Returns where the table of a path is; the path may be written as a URI."""
+
+    @abstractmethod
+    def is_at(self, place: str, path: str) -> bool:
+        """Returns whether a place is that of a path."""
+
+    @abstractmethod
+    def of_sink(self, uri: str, values: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
+        """Returns the place of the table that a sink writes to, and its options; None for a sink of another system."""
+
+    @abstractmethod
+    def of_table(self, options: Mapping[str, Any]) -> str | None:
+        """Returns the place of a table with these options; None for one of another system, or without a place."""
+
+    @abstractmethod
+    def has_key(self, values: Mapping[str, Any], schema: Schema) -> bool:
+        """Returns whether a sink with these options replaces rows with the same key."""
+
+    @abstractmethod
+    def last_batch(self, place: str, values: Mapping[str, Any], transactions: str) -> int | None:
+        """Returns the last batch that was written under the name of some transactions (``txnAppId``). Raises
+        TableMissing if there is no table.
         """
 
 

@@ -24,7 +24,7 @@ from millpond.changelog import DELETED as DELETED
 from millpond.changes import Offset
 from millpond.errors import NotSupported
 from millpond.extensions import by_scheme, classes_of, offered_classes
-from millpond.formats.received import Received
+from millpond.formats.read_records import Received
 from millpond.options import Option, defaults
 from millpond.retry import Issues
 from millpond.types import Schema

@@ -15,8 +15,8 @@ from millpond.engine.collect import collect, schema_of
 from millpond.engine.failures import explain, unknown_type
 from millpond.engine.functions import register
 from millpond.engine.internals import java_frame
+from millpond.engine.row_transfer import to_frame
 from millpond.engine.session import new_session
-from millpond.engine.staged import to_frame
 from millpond.errors import Error
 from millpond.types import normal
 

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from millpond.changes import Offset
-from millpond.connectors import abilities, forgetting
+from millpond.connectors import abilities, retention
 from millpond.connectors.pinned_files import Pins
 from millpond.connectors.source import BYTES_OF_A_ROW, DELETED, SEQ, NativeSource, Source, Split
 from millpond.engine.carrier import Sessions
 from millpond.engine.collect import collect
 from millpond.engine.messages import Messages, fitted
 from millpond.engine.reader import read_range
-from millpond.engine.staged import SHIPPED, Divide, Staged, goes_through_files
-from millpond.engine.stored import Stored
+from millpond.engine.row_transfer import SHIPPED, Divide, Staged, goes_through_files
+from millpond.engine.stored_rows import Stored
 from millpond.errors import Error
-from millpond.formats.received import none_rejected
+from millpond.formats.read_records import none_rejected
 from millpond.types import Schema, quote
 
 if TYPE_CHECKING:
@@ -91,14 +91,14 @@ class Batch:
     @cached_property
     def lost(self) -> int:
         """Returns how many rows the source has removed before they were read. The others stay while it is read."""
-        self._hold = forgetting.hold(self.source, self.start)
-        return forgetting.lost(self.source, self.start, self.end)
+        self._hold = retention.hold(self.source, self.start)
+        return retention.lost(self.source, self.start, self.end)
 
     def check(self) -> None:
         """Raises if it does not match the current data of the source."""
         _ = self.lost
 
-    _hold: forgetting.Held | None = None
+    _hold: retention.Hold | None = None
     then: Batch | None = None
     """The batch after it, if that is known: its stored rows are found while Spark is busy with this one."""
     high: int | None = None

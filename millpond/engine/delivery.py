@@ -20,7 +20,7 @@ from millpond.connectors.source import SEQ
 from millpond.engine.failures import explain
 from millpond.engine.internals import Shuffled
 from millpond.engine.jobs import named
-from millpond.engine.staged import to_frame
+from millpond.engine.row_transfer import to_frame
 from millpond.types import Schema, quote
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from millpond.engine.functions import register
 from millpond.engine.jobs import Cancellable, named, working_for
 from millpond.engine.local_stage import Tables
 from millpond.engine.native_parquet import is_of_the_reader
+from millpond.engine.row_transfer import BROADCAST, Staged
 from millpond.engine.spark_stage import SparkStage
 from millpond.engine.split_reader import SplitRead
-from millpond.engine.staged import BROADCAST, Staged
-from millpond.formats.received import none_rejected
+from millpond.formats.read_records import none_rejected
 from millpond.plan.plans import BatchPlan
 from millpond.sql.render.spark import at_time
 

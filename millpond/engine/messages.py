@@ -22,7 +22,7 @@ from millpond.engine.collect import collect
 from millpond.engine.reader import read_messages
 from millpond.engine.task_reports import new_number, reported, reports_of, taken
 from millpond.engine_rule import SMALL_ROWS
-from millpond.formats.received import Received
+from millpond.formats.read_records import Received
 from millpond.types import Column, Schema, quote, type_name
 
 if TYPE_CHECKING:

@@ -69,9 +69,9 @@ def is_of_the_reader(error: Exception) -> bool:
     """Returns whether Spark's own reader could not read a file: ours says why, or can. Values are taken out of a page
     when they are used, so an error of which nothing is known may be of the reader too.
     """
-    told: BaseException = error
-    while not any(name in str(told) for name in _OF_THE_READER):
-        if told.__cause__ is None:
-            return is_unknown(told)
-        told = told.__cause__
+    cause: BaseException = error
+    while not any(name in str(cause) for name in _OF_THE_READER):
+        if cause.__cause__ is None:
+            return is_unknown(cause)
+        cause = cause.__cause__
     return True

@@ -19,7 +19,7 @@ from millpond.engine.courtesy import Courtesy
 from millpond.engine.failures import explain
 from millpond.engine.jobs import working_for
 from millpond.engine.messages import Drifted
-from millpond.engine.staged import Divide
+from millpond.engine.row_transfer import Divide
 from millpond.engine.states import State, can_move, moved
 from millpond.engine_rule import ENGINES
 from millpond.errors import Error, ResultTooLarge, TopicReplaced, without_passwords

@@ -26,9 +26,9 @@ from millpond.engine.carrier import end_query
 from millpond.engine.failures import explain
 from millpond.engine.local_stage import Tables
 from millpond.engine.pipeline import Pipeline
+from millpond.engine.row_transfer import to_frame
 from millpond.engine.session import new_session
 from millpond.engine.spark_stage import needed_of
-from millpond.engine.staged import to_frame
 from millpond.engine.stream import Stream
 from millpond.errors import Closed, ConnectionLost, Error, NotSupported, SourceError, TopicMissing
 

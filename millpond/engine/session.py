@@ -22,9 +22,9 @@ from millpond.engine.archive import find_archive, java_options, make_later
 from millpond.engine.cluster import OWN, SETTINGS, check_master, is_cluster, is_here, send_package
 from millpond.engine.cluster_check import check_executors
 from millpond.engine.defaults import with_defaults
-from millpond.engine.given import is_given, prepared, session_of
 from millpond.engine.jars import jars_of
 from millpond.engine.java import find_java, prepare_java
+from millpond.engine.program_session import is_given, prepared, session_of
 from millpond.engine.row_store import SETTING, open_store
 from millpond.errors import ConnectorMissing, EngineError, Error
 from millpond.sql.functions import function_classes

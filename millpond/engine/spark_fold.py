@@ -20,8 +20,8 @@ from millpond.engine.collect import collect
 from millpond.engine.functions import register
 from millpond.engine.internals import observed
 from millpond.engine.local_stage import Tables
+from millpond.engine.row_transfer import Staged
 from millpond.engine.stage import Stage
-from millpond.engine.staged import Staged
 from millpond.plan.pipeline import is_steady, may_share_numbers
 from millpond.plan.plans import FoldPlan
 from millpond.sql.fold import EVENTS, PAIRS, ROWS, SAME, SEQ, RowFold, identity_columns

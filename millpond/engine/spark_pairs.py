@@ -25,13 +25,13 @@ from millpond.engine.failures import explain
 from millpond.engine.internals import observed
 from millpond.engine.jobs import named
 from millpond.engine.local_stage import Tables, in_order
+from millpond.engine.row_transfer import Staged
 from millpond.engine.spark_stage import SparkStage
 from millpond.engine.stage import Stage
-from millpond.engine.staged import Staged
 from millpond.plan.pairs import is_plain, plan_pairs
 from millpond.plan.pipeline import is_steady, may_share_numbers
 from millpond.plan.plans import BatchPlan
-from millpond.query.matching import aligned
+from millpond.query.row_matches import aligned
 from millpond.sql.joins import StreamJoin
 from millpond.sql.joins.model import ID, LEFT_ID, RIGHT_ID
 from millpond.types import quote, type_name

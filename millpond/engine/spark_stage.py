@@ -23,7 +23,7 @@ from millpond.engine.functions import register
 from millpond.engine.internals import java_session
 from millpond.engine.local_stage import SMALL, Tables, distinct, in_order
 from millpond.engine.messages import Drifted
-from millpond.engine.staged import BROADCAST, Divide, Staged, goes_through_files
+from millpond.engine.row_transfer import BROADCAST, Divide, Staged, goes_through_files
 from millpond.plan.pipeline import stream_select
 from millpond.plan.plans import BatchPlan, Lookup, TableInput
 from millpond.sql.render.spark import at_time

@@ -24,7 +24,7 @@ from millpond.engine.jvm import lost
 from millpond.engine.local_stage import in_order
 from millpond.engine.native_parquet import native_frame
 from millpond.engine.task_reports import new_number, reports_of, taken
-from millpond.formats.received import none_rejected
+from millpond.formats.read_records import none_rejected
 from millpond.records.neighbours import neighbours
 from millpond.types import Schema, quote
 

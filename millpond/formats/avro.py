@@ -16,7 +16,7 @@ from millpond.formats.avroschema import Node, parse_avro
 from millpond.formats.avroskip import ends_of
 from millpond.formats.base import Format, Piece, is_packed
 from millpond.formats.messages.avro import AvroMessages
-from millpond.formats.received import Part, RejectedRecord, no_rows
+from millpond.formats.read_records import Part, RejectedRecord, no_rows
 from millpond.types import Schema, type_name
 
 BYTES_PER_PIECE = 64 << 20

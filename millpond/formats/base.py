@@ -18,7 +18,7 @@ from millpond.errors import BadData, NotSupported, UnknownName, did_you_mean
 from millpond.extensions import classes_in, offered, offered_class, offered_classes
 from millpond.formats.merge import is_numeric, merge_types
 from millpond.formats.parquet_footers import Differs
-from millpond.formats.received import Part, Received, RejectedRecord, no_rows
+from millpond.formats.read_records import Part, Received, RejectedRecord, no_rows
 from millpond.formats.text import guess
 from millpond.types import Schema, type_name
 

@@ -16,7 +16,7 @@ from millpond.formats.base import Piece, suffix_of
 from millpond.formats.blocks import BOM, LONGEST_RECORD, line_breaks
 from millpond.formats.csvblock import CsvReader
 from millpond.formats.csvrecords import CsvRecords
-from millpond.formats.received import Part
+from millpond.formats.read_records import Part
 from millpond.formats.text import further, guess, holds, only_word
 from millpond.formats.textfile import TextFormat
 from millpond.types import Column, Schema, type_name, whole

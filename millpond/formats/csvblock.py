@@ -15,7 +15,7 @@ from millpond.errors import BadData
 from millpond.formats.base import misfit
 from millpond.formats.blocks import Block, Positions, is_text
 from millpond.formats.csvrecords import CsvRecords
-from millpond.formats.received import Part, RejectedRecord, bad_places, no_rows
+from millpond.formats.read_records import Part, RejectedRecord, bad_places, no_rows
 from millpond.formats.text import Misfit, convert, misfits
 from millpond.formats.textfile import Where
 from millpond.types import whole

@@ -14,7 +14,7 @@ from millpond.formats.jsonl import SAMPLE_ROWS, JsonLines
 from millpond.formats.jsontypes import discover_records
 from millpond.formats.jsonvalues import DECODER, text_of
 from millpond.formats.merge import widen_numbers
-from millpond.formats.received import Part, RejectedRecord
+from millpond.formats.read_records import Part, RejectedRecord
 from millpond.formats.textfile import read_whole
 from millpond.types import Schema
 

@@ -15,7 +15,7 @@ from millpond.formats.base import misfit
 from millpond.formats.decimals import MAX_DIGITS
 from millpond.formats.jsonflat import read_flat
 from millpond.formats.jsonvalues import column_of, field_of
-from millpond.formats.received import bad_places
+from millpond.formats.read_records import bad_places
 from millpond.formats.text import Misfit, convert
 from millpond.types import Schema, whole
 

@@ -19,7 +19,7 @@ from millpond.formats.jsondepth import MAX_DEPTH, is_deeper, may_be_deeper
 from millpond.formats.jsontypes import discover_records
 from millpond.formats.jsonvalues import DECODER
 from millpond.formats.merge import settle_schema, widen_numbers
-from millpond.formats.received import Part, RejectedRecord, no_rows
+from millpond.formats.read_records import Part, RejectedRecord, no_rows
 from millpond.formats.textfile import TextFormat, Where
 from millpond.types import NUMBER, Schema
 

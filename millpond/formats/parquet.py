@@ -12,7 +12,7 @@ import pyarrow as pa
 from millpond.errors import BadData
 from millpond.formats.base import Format, Piece
 from millpond.formats.parquet_footers import Differs, check_columns, starts_of
-from millpond.formats.received import Part, RejectedRecord, bad_places, no_rows
+from millpond.formats.read_records import Part, RejectedRecord, bad_places, no_rows
 from millpond.types import TIMESTAMP, Column, Schema, normal, type_name
 
 ROWS_PER_PIECE = 128 * 1024

@@ -77,7 +77,9 @@ def check_columns(file: Any, wanted: pa.Schema, groups: Sequence[int]) -> None:
             ):
                 raise Differs(_EARLIER)
             if not _is_same(field.name, field.type, types[name], own) or own:
-                raise Differs(f'column "{field.name}" is {_told(field.type, columns[at : at + leaves])}')
+                raise Differs(
+                    f'column "{field.name}" is {_type_in_words(field.type, columns[at : at + leaves])}'
+                )
             read.extend(range(at, at + leaves))
         at += leaves
     if at != len(columns):
@@ -169,23 +171,27 @@ def _is_same_list(path: str, given: pa.DataType, wanted: pa.DataType, columns: d
 def _read_as(column: Any) -> pa.DataType | None:
     """Returns the type that Spark reads a column as without a loss; None for one that is not known to be read so."""
     physical, logical = column.physical_type, column.logical_type
-    told = json.loads(logical.to_json())
+    annotation = json.loads(logical.to_json())
     match logical.type:
         case "INT":
-            return _INTEGERS.get((physical, told["bitWidth"])) if told["isSigned"] else None
+            return _INTEGERS.get((physical, annotation["bitWidth"])) if annotation["isSigned"] else None
         case "DECIMAL":
-            digits, scale = told["precision"], told["scale"]
+            digits, scale = annotation["precision"], annotation["scale"]
             fits = 0 <= scale <= digits <= _DIGITS.get(physical, 0)
             return pa.decimal128(digits, scale) if fits else None
         case "TIMESTAMP":
-            if physical != "INT64" or told["timeUnit"] not in _UNITS or told["is_from_converted_type"]:
+            if (
+                physical != "INT64"
+                or annotation["timeUnit"] not in _UNITS
+                or annotation["is_from_converted_type"]
+            ):
                 return None
-            return TIMESTAMP if told["isAdjustedToUTC"] else TIMESTAMP_NTZ
+            return TIMESTAMP if annotation["isAdjustedToUTC"] else TIMESTAMP_NTZ
         case kind:
             return _PLAIN.get((physical, kind))
 
 
-def _told(dtype: pa.DataType, columns: list[Any]) -> str:
+def _type_in_words(dtype: pa.DataType, columns: list[Any]) -> str:
     """Returns a type of a file in words."""
     if len(columns) == 1 and columns[0].physical_type == "INT96":
         return f"{dtype}, in Parquet INT96"

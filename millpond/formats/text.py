@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from millpond.formats.decimals import decimals_of, may_have_letters
 from millpond.formats.merge import is_numeric, merge_types
-from millpond.formats.received import bad_places
+from millpond.formats.read_records import bad_places
 from millpond.types import NUMBER, TIMESTAMP
 
 _ZONE = r"(?:Z|[+-]\d{2}(?::?\d{2})?)"

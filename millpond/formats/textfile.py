@@ -24,7 +24,7 @@ from millpond.formats.blocks import (
     in_threads,
     line_breaks,
 )
-from millpond.formats.received import Part, RejectedRecord, no_rows
+from millpond.formats.read_records import Part, RejectedRecord, no_rows
 
 BYTES_PER_PIECE = 64 << 20
 LARGEST_PACKED = 1 << 30

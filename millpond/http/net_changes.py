@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import ROW, Changes
-from millpond.query.matching import aligned
+from millpond.query.row_matches import aligned
 from millpond.types import Schema
 
 

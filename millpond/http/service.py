@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from millpond.app.runtime import Runtime
-from millpond.http.allowed import Allowed, Calls
 from millpond.http.hub import Hub
 from millpond.http.metrics import Requests, registry_of
 from millpond.http.observation import Observer
 from millpond.http.posts import Posts
+from millpond.http.restrictions import Allowed, Calls
 from millpond.http.samples import Sampler
 from millpond.http.settings import Settings
 from millpond.http.threads import Threads

@@ -12,7 +12,6 @@ from starlette.responses import Response
 from millpond import allowance
 from millpond.errors import Error
 from millpond.http.access import check_kinds, check_running
-from millpond.http.allowed import Locate
 from millpond.http.body import check_values, parse_object, read_body
 from millpond.http.failures import Refused, bad_request
 from millpond.http.owner import SCOPE, OwnerSession
@@ -28,6 +27,7 @@ from millpond.http.responses import (
     as_json,
     wanted,
 )
+from millpond.http.restrictions import Locate
 from millpond.http.settings import Role
 from millpond.query.plans import Plan
 from millpond.query.result import LookupResult

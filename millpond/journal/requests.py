@@ -24,7 +24,7 @@ _LONGEST = 0.005
 """The longest time that a thread waits for others, in seconds."""
 
 
-def held() -> Lock:
+def locked_lock() -> Lock:
     """Returns a lock that is taken, for a thread that waits until another releases it."""
     lock = Lock()
     lock.acquire()
@@ -57,7 +57,7 @@ class Request:
     """Whether it is durable: then no later event makes it fail."""
     error: BaseException | None = None
     leads: bool = False
-    wake: Lock = field(default_factory=held)
+    wake: Lock = field(default_factory=locked_lock)
 
     @property
     def empty(self) -> bool:

@@ -13,7 +13,7 @@ from millpond.changes import Position
 from millpond.journal.blob_rows import files_in_use, write_changes, write_segments
 from millpond.journal.blobs import DATA, remove_files
 from millpond.journal.commit_cache import NO_WEIGHT, Facts, Weight
-from millpond.journal.pinned import remove_pins
+from millpond.journal.pinned_files import remove_pins
 from millpond.journal.read_only import remove_copies
 from millpond.journal.requests import GroupCommit, Receipt, Request
 from millpond.journal.responses import write_answer

@@ -18,7 +18,7 @@ from millpond.clock import Clock
 from millpond.connectors import abilities
 from millpond.connectors.source import SEQ, Source
 from millpond.errors import BadData, Error, without_passwords
-from millpond.formats.received import none_rejected, rejected_table
+from millpond.formats.read_records import none_rejected, rejected_table
 from millpond.loading.chunks import Answer, Groups, Splits, sizes_of
 from millpond.loading.evaluation import Evaluation
 from millpond.loading.file_origins import Origins, without_seq

@@ -1,8 +1,8 @@
 """Moves the captured tables of a database together, so that a transaction there is one commit here.
 
-All tables of a database are in one log. In each step those that have caught up go to one place of it, in one commit
-with all their positions: what queries read is what the database contained at that place. A table that is behind catches
-up by itself, and then joins.
+All tables of a database are in one log. In each step those that have caught up go to one position of it, in one commit
+with all their positions: what queries read is what the database contained at that position. A table that is behind
+catches up by itself, and then joins.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 from millpond import faults
 from millpond.changes import Changes, Position
-from millpond.connectors.cdc.log import Place
+from millpond.connectors.cdc.log import LogPosition
 from millpond.errors import Closed, Conflict, ConnectionLost, TimedOut
 from millpond.store.store import Store
 from millpond.tables.base import Database
@@ -40,11 +40,11 @@ class Part:
 class Member(Protocol):
     """Represents a captured table. It is used by one thread at a time: that of the step."""
 
-    def horizon(self) -> Place:
-        """Returns a place up to which its changes can be read at once."""
+    def horizon(self) -> LogPosition:
+        """Returns a position up to which its changes can be read at once."""
 
-    def part(self, place: Place) -> Part | None:
-        """Reads its changes up to a place; returns None if there are none."""
+    def part(self, position: LogPosition) -> Part | None:
+        """Reads its changes up to a position; returns None if there are none."""
 
 
 class CaptureGroup:
@@ -62,7 +62,7 @@ class CaptureGroup:
         """Tables that do not come back."""
         self._lost: dict[Member, float] = {}
         """Since when tables have had no connection while others had one."""
-        self._reached: Place = ()
+        self._reached: LogPosition = ()
 
     def advance(self, member: Member) -> int:
         """Moves all tables that have caught up to the end of the log, and this one, which joins them. Returns how many
@@ -92,25 +92,25 @@ class CaptureGroup:
     def _catch_up(self, member: Member) -> int:
         """Brings a table that is behind to where the others are, which need not wait for it."""
         rows = 0
-        while member not in self._members and (place := member.horizon()) < self._reached:
-            if (part := member.part(place)) is None:
+        while member not in self._members and (position := member.horizon()) < self._reached:
+            if (part := member.part(position)) is None:
                 break  # it can read nothing more by now
             self._commit([part])
             rows += len(part.changes)
         return rows
 
     def _step(self, caller: Member) -> bool:
-        """Brings all to one place; returns whether there was anything new."""
+        """Brings all to one position; returns whether there was anything new."""
         members = list(self._members)
-        horizons = [place for m in members if (place := self._of(m, caller, m.horizon)) is not None]
+        horizons = [position for m in members if (position := self._of(m, caller, m.horizon)) is not None]
         if len(horizons) < len(members):
             return True  # one has left: again, without it
-        place = min(horizons)
+        position = min(horizons)
         parts: dict[Member, Part] = {}
         for member in members:
 
             def read(member: Member = member) -> tuple[Part | None]:
-                return (member.part(place),)
+                return (member.part(position),)
 
             found = self._of(member, caller, read)
             if found is None:
@@ -121,7 +121,7 @@ class CaptureGroup:
             return True
         if parts:
             self._commit_all(parts, caller)
-        self._reached = max(self._reached, place)
+        self._reached = max(self._reached, position)
         for member, part in parts.items():
             if member in self._members:
                 self._members[member] += len(part.changes)

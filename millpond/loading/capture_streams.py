@@ -14,7 +14,7 @@ import pyarrow as pa
 from millpond import faults
 from millpond.changelog import ORIGIN, envelope
 from millpond.changes import Offset, Position
-from millpond.connectors.cdc.capturing import Capturing
+from millpond.connectors.cdc.capture_source import Capturing
 from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, MOVED, OP
 from millpond.connectors.source import SEQ, Source
 from millpond.loading.bulk_load import Reached, fingerprint

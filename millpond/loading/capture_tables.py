@@ -1,7 +1,7 @@
 """Keeps tables equal to tables in databases, by change capture.
 
-First come all rows, as they were at one place in the log, then the changes after it: each commit contains whole
-transactions of the database and the place after them.
+First come all rows, as they were at one position in the log, then the changes after it: each commit contains whole
+transactions of the database and the position after them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import pyarrow as pa
 from millpond import faults
 from millpond.changes import ROW, Changes, Offset, Position
 from millpond.clock import Clock
-from millpond.connectors.cdc.capturing import Capturing
-from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, KEPT, MOVED, OP, PUT, Place
-from millpond.connectors.cdc.places import LogPlaces
+from millpond.connectors.cdc.capture_source import Capturing
+from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, KEPT, MOVED, OP, PUT, LogPosition
+from millpond.connectors.cdc.log_positions import LogPositions
 from millpond.connectors.source import Source, find_source
 from millpond.errors import CaptureLost, CaptureRefused, Closed, Error
 from millpond.loading.bulk_load import LoadedTable, Reached, TakeIn, fingerprint, last_of_each
@@ -117,8 +117,8 @@ class CapturedTable(LoadedTable):
         rows = 0
         if reached.at is None or "log" not in reached.at[self._view]:
             rows = self._begin(reached)
-        if (places := source.places) is not None:
-            self._group = self._group or self._groups.of(places.line, self.plan.target.name)
+        if (positions := source.log_positions) is not None:
+            self._group = self._group or self._groups.of(positions.line, self.plan.target.name)
             return rows + self._group.advance(self)
         while not source.reached(at := self._at, end := source.latest(at)):
             part = self._read(at, end)
@@ -127,7 +127,7 @@ class CapturedTable(LoadedTable):
         return rows
 
     def _begin(self, reached: Reached) -> int:
-        """Loads the rows before a place in the log."""
+        """Loads the rows before a position in the log."""
         end = {self._view: self._source.begin_capture()}
         try:
             faults.reach("capture: begun")
@@ -148,18 +148,18 @@ class CapturedTable(LoadedTable):
         at: Offset = reached[self._view]
         return at
 
-    def horizon(self) -> Place:
-        return self._places.horizon(self._at)
+    def horizon(self) -> LogPosition:
+        return self._log_positions.horizon(self._at)
 
     @property
-    def _places(self) -> LogPlaces:
-        places = self._source.places
-        assert places is not None
-        return places
+    def _log_positions(self) -> LogPositions:
+        positions = self._source.log_positions
+        assert positions is not None
+        return positions
 
-    def part(self, place: Place) -> Part | None:
+    def part(self, position: LogPosition) -> Part | None:
         at = self._at
-        end = self._places.until(at, place)
+        end = self._log_positions.until(at, position)
         return None if self._source.reached(at, end) else self._read(at, end)
 
     def _take_in_columns(self, splits: Splits) -> None:
@@ -170,7 +170,7 @@ class CapturedTable(LoadedTable):
             super()._take_in_columns(splits)
 
     def _read(self, at: Offset, end: Offset) -> Part:
-        """Reads what the log has between two places."""
+        """Reads what the log has between two positions."""
         splits = self._splits({self._view: at}, {self._view: end})
         self._take_in_columns(splits)
         found = [batch for split in splits[self._view] for batch in self._source.read(split)]

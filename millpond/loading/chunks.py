@@ -11,7 +11,7 @@ from millpond.connectors import abilities
 from millpond.connectors.prefetch import side_by_side
 from millpond.connectors.source import BYTES_OF_A_ROW, SEQ, Source, Split
 from millpond.formats.base import is_packed
-from millpond.formats.received import none_rejected
+from millpond.formats.read_records import none_rejected
 from millpond.loading.progress import Progress
 from millpond.records.neighbours import neighbours
 

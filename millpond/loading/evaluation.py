@@ -13,7 +13,7 @@ from millpond import allowance, steps
 from millpond.connectors import prefetch
 from millpond.connectors.source import SEQ, Source, Split
 from millpond.errors import Closed, DataError, Error, ResultTooLarge
-from millpond.formats.received import none_rejected
+from millpond.formats.read_records import none_rejected
 from millpond.loading.chunks import Answer, Groups, Splits, chunks_of, grouped, rows_of
 from millpond.loading.inputs import Inputs
 from millpond.loading.large_reads import LargeReads

@@ -14,11 +14,11 @@ from millpond.changes import Offset
 from millpond.connectors import abilities
 from millpond.connectors.source import SEQ, Source
 from millpond.errors import BadData
-from millpond.formats.received import none_rejected
+from millpond.formats.read_records import none_rejected
 from millpond.loading.bulk_load import last_of_each
 from millpond.loading.followers import Followers, Mask, OverSources
 from millpond.query.evaluate import Evaluator
-from millpond.query.matching import aligned
+from millpond.query.row_matches import aligned
 from millpond.sql.catalog import Relation
 from millpond.store.store import Store
 

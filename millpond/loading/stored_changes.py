@@ -17,7 +17,7 @@ import pyarrow as pa
 from millpond import faults
 from millpond.changes import ROW, Changes, Offset, Position
 from millpond.connectors.cdc.log import ADDED, CHANGES, EMPTIED, ENDED, KEPT, MOVED, OP, log_schema
-from millpond.connectors.cdc.stored import StoredLog, logged_schema
+from millpond.connectors.cdc.stored_log import StoredLog, logged_schema
 from millpond.connectors.databases.server_table import ServerTable
 from millpond.errors import CaptureLost, UnknownName
 from millpond.loading.bulk_load import fingerprint, last_of_each

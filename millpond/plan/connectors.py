@@ -13,10 +13,10 @@ from millpond.connectors.sink import find_sink
 from millpond.connectors.source import Source, find_source
 from millpond.options import Option
 from millpond.sql.catalog import Relation
-from millpond.tables.flushed import FlushedTable
+from millpond.tables.flushed_table import FlushedTable
 from millpond.tables.memory import MemoryTable
 from millpond.tables.registry import find_backend
-from millpond.tables.versioned import VersionedTable
+from millpond.tables.versioned_table import VersionedTable
 from millpond.types import Schema
 
 StandIn = Callable[[str, Mapping[str, Any], Schema | None], Source | None]
@@ -73,8 +73,8 @@ class Connectors:
         """Returns whether a test receives what would be written to sinks."""
         return self.stand_in is not None
 
-    def place(self, values: Mapping[str, Any]) -> str | None:
-        return find_backend(str(values.get("extension") or "memory")).place(values)
+    def stored_in(self, values: Mapping[str, Any]) -> str | None:
+        return find_backend(str(values.get("extension") or "memory")).stored_in(values)
 
     def times_rows(self, values: Mapping[str, Any]) -> bool:
         return issubclass(find_backend(str(values.get("extension") or "memory")), MemoryTable)

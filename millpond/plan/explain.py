@@ -195,9 +195,9 @@ def _once(
     for i in query.inputs:
         at = "" if i.relation.at is None else f" {words_of(i.relation.at)}"
         line = f"read {i.relation.kind} {i.relation.name}{at} as {i.alias}"
-        if i.relation.place is not None:
+        if i.relation.stored_in is not None:
             where = conditions.get(i.view)
-            line += f" from {without_passwords(i.relation.place)}" + (
+            line += f" from {without_passwords(i.relation.stored_in)}" + (
                 f" where {text(where)}" if where else ""
             )
         yield line

@@ -15,7 +15,7 @@ from millpond.sql.errortables import error_table
 from millpond.sql.grouping import contains_window, is_aggregated
 from millpond.sql.order import SEQ, carry_seq
 from millpond.sql.resolve import Input, Resolved
-from millpond.sql.running import Streams, from_items
+from millpond.sql.running_queries import Streams, from_items
 from millpond.types import Column, Schema
 
 

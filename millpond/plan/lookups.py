@@ -16,7 +16,7 @@ from millpond.sql.grouping import is_aggregated
 from millpond.sql.render.spark import expression as spark_expression
 from millpond.sql.resolve import Resolved
 from millpond.sql.rewrite.context import is_filter
-from millpond.sql.running import from_items
+from millpond.sql.running_queries import from_items
 
 
 def table_inputs(resolved: Resolved, select: exp.Expr, stream_alias: str | None) -> tuple[TableInput, ...]:

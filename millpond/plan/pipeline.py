@@ -43,7 +43,7 @@ from millpond.sql.on_miss import miss_options
 from millpond.sql.order import SEQ, carry_seq
 from millpond.sql.render import spark
 from millpond.sql.resolve import Input, Resolved
-from millpond.sql.running import Streams, from_items
+from millpond.sql.running_queries import Streams, from_items
 from millpond.sql.userfunctions import functions_in
 from millpond.types import Column, Schema, quote
 

@@ -63,7 +63,7 @@ def _flows(planned: Planned) -> Iterator[tuple[str, str]]:
         conditions = pushed(planned.checked.resolved)
         for i in planned.checked.resolved.inputs:
             where_ = conditions.get(i.view)
-            if where_ is not None and i.relation.place is not None:
+            if where_ is not None and i.relation.stored_in is not None:
                 yield i.relation.name, f"where {text(where_)}".replace("`", "")
 
 

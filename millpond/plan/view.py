@@ -17,14 +17,14 @@ from millpond.plan.plans import Parts, Target, ViewPlan
 from millpond.sql.checked import CheckedRunnable, CheckedTableAs
 from millpond.sql.conjuncts import compared_alike, conjuncts
 from millpond.sql.grouping import contains_window, is_aggregated
-from millpond.sql.incremental.ordered import in_total_order
+from millpond.sql.incremental.order_limit import in_total_order
 from millpond.sql.incremental.tree import keep_by_changes
 from millpond.sql.resolve import Input, Resolved
 from millpond.sql.rewrite import rewrite
 from millpond.sql.rewrite.exists_list import exists_list
-from millpond.sql.running import from_items
+from millpond.sql.running_queries import from_items
 
-Place = Mapping[str, str]
+Origin = Mapping[str, str]
 """The column of each input, by view, that an output equals."""
 Node = tuple[str, str]
 """Alias and column, in lower case."""
@@ -55,7 +55,7 @@ def plan_view(checked: CheckedRunnable, name: str, target: Target) -> ViewPlan:
 
 def find_parts(resolved: Resolved) -> Parts | None:
     """Returns the columns that divide the result; None if it must be evaluated as a whole."""
-    places = _places(resolved.expression)
+    places = _origins(resolved.expression)
     if places is None or any(i.relation.kind == "source" or i.relation.evicts for i in resolved.inputs):
         return None
     views, key = {i.view for i in resolved.inputs}, resolved.schema.key
@@ -80,7 +80,7 @@ def _spelled(input_: Input, column: str) -> str:
     return found.name
 
 
-def _chosen(resolved: Resolved, found: Mapping[str, Place]) -> tuple[str, ...]:
+def _chosen(resolved: Resolved, found: Mapping[str, Origin]) -> tuple[str, ...]:
     """Returns the key of the only input, if the result has it; else the first few columns."""
     if len(resolved.inputs) == 1:
         only = resolved.inputs[0]
@@ -100,7 +100,7 @@ def _hashable(dtype: pa.DataType | None) -> bool:
     return dtype is not None and not pa.types.is_nested(dtype) and not pa.types.is_floating(dtype)
 
 
-def _places(query: exp.Expr) -> list[Place | None] | None:
+def _origins(query: exp.Expr) -> list[Origin | None] | None:
     """Returns for each output of a query the columns that it equals, of every input under it; None if there is none."""
     while isinstance(query, exp.Subquery):
         if any(query.args.get(k) for k in _BARRED):
@@ -109,7 +109,7 @@ def _places(query: exp.Expr) -> list[Place | None] | None:
     if isinstance(query, exp.SetOperation):
         if any(query.args.get(k) for k in _BARRED):
             return None
-        left, right = _places(query.left), _places(query.right)
+        left, right = _origins(query.left), _origins(query.right)
         if left is None or right is None:
             return None
         return [
@@ -117,7 +117,7 @@ def _places(query: exp.Expr) -> list[Place | None] | None:
         ]
     if not isinstance(query, exp.Select) or any(query.args.get(k) for k in _BARRED):
         return None
-    return _Select(query).places()
+    return _Select(query).origins()
 
 
 @dataclass
@@ -125,10 +125,10 @@ class _Select:
     """Analyses one SELECT: its inputs by alias, and which of their columns are equal in every row that it returns."""
 
     select: exp.Select
-    inputs: dict[str, dict[str, Place | None]] = field(default_factory=dict)
+    inputs: dict[str, dict[str, Origin | None]] = field(default_factory=dict)
     edges: dict[Node, list[Node]] = field(default_factory=dict)
 
-    def places(self) -> list[Place | None] | None:
+    def origins(self) -> list[Origin | None] | None:
         if not self._read() or self._has_subquery():
             return None
         if any(contains_window(p) for p in self.select.expressions):
@@ -143,7 +143,7 @@ class _Select:
                 return None
         else:
             keys = None
-        return [self._place(p.unalias(), keys) for p in self.select.expressions]
+        return [self._origin(p.unalias(), keys) for p in self.select.expressions]
 
     def _read(self) -> bool:
         where = self.select.args.get("where")
@@ -157,7 +157,7 @@ class _Select:
                     return False
                 self.inputs[alias] = _Columns(item.name)
             elif isinstance(item, exp.Subquery):
-                inner = _places(item.this)
+                inner = _origins(item.this)
                 if inner is None:
                     return False
                 self.inputs[alias] = dict(zip(_output_names(item), inner, strict=True))
@@ -186,7 +186,7 @@ class _Select:
                 if one_way is None or (y[0] == one_way and x[0] != one_way):
                     self.edges.setdefault(x, []).append(y)
 
-    def _place(self, output: exp.Expr, keys: list[exp.Expr] | None) -> Place | None:
+    def _origin(self, output: exp.Expr, keys: list[exp.Expr] | None) -> Origin | None:
         if not isinstance(output, exp.Column) or (keys is not None and output not in keys):
             return None
         equal = self._equal_to(_node(output))
@@ -216,14 +216,14 @@ class _Select:
         return walk(self.select)
 
 
-class _Columns(dict[str, "Place | None"]):
+class _Columns(dict[str, "Origin | None"]):
     """Maps each column of a table to itself."""
 
     def __init__(self, view: str):
         super().__init__()
         self._view = view
 
-    def get(self, key: str, default: Place | None = None) -> Place | None:  # type: ignore[override]
+    def get(self, key: str, default: Origin | None = None) -> Origin | None:  # type: ignore[override]
         return {self._view: key}
 
 

@@ -19,7 +19,7 @@ from millpond.records import to_arrow
 from millpond.sql.catalog import Relation
 from millpond.sql.filters import Filter, parse_assignments, parse_filter, resolve_filter
 from millpond.sql.fold import identity_columns
-from millpond.sql.keyed import assigned_cells
+from millpond.sql.keyed_statements import assigned_cells
 from millpond.sql.resolve import Resolved
 from millpond.sql.rowwise import row_function
 from millpond.tables.base import Snapshot

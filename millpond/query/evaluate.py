@@ -14,7 +14,7 @@ from millpond.clock import Clock
 from millpond.query.concurrency import QuerySlots
 from millpond.query.difference import difference
 from millpond.query.duck import Duck, NotAccepted, to_duckdb, version
-from millpond.query.prepared import Prepared, Spelling, prepare
+from millpond.query.prepared_queries import Prepared, Spelling, prepare
 from millpond.sql.fold import Fold, RowFold
 from millpond.sql.options import only_spark
 from millpond.sql.placeholders import StandIn

@@ -11,7 +11,7 @@ from millpond.predicates import Given
 from millpond.query.result import Count
 from millpond.query.table_writer import Writer
 from millpond.records.values import Unfit
-from millpond.sql.keyed import KeyedWrite
+from millpond.sql.keyed_statements import KeyedWrite
 
 _COUNTS = (Count(0), Count(1))
 

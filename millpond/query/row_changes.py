@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from millpond.changes import ROW, Changes
 from millpond.errors import QueryFailed
-from millpond.query.matching import aligned
+from millpond.query.row_matches import aligned
 from millpond.sql.catalog import Relation
 from millpond.sql.fold import identity_columns
 from millpond.tables.base import Snapshot

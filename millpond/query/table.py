@@ -17,7 +17,6 @@ from millpond.query.keyed_writes import compile_write
 from millpond.query.output_plans import OutputPlans
 from millpond.query.pages import Pages
 from millpond.query.result import SHOWN, LookupResult, drawn
-from millpond.query.staged import Begun, StagedTable
 from millpond.query.stats import Counter, Health, TableStats
 from millpond.query.table_changes import (
     Step,
@@ -33,9 +32,10 @@ from millpond.query.table_changes import (
 )
 from millpond.query.table_reader import Keys, Reader, Record, Rows, TableSnapshot
 from millpond.query.table_writer import LocalWriter, Writer, declaration_of, declared, no_spark, table_options
+from millpond.query.transaction_table import Begun, StagedTable
 from millpond.records import to_arrow, to_rows
 from millpond.sql.catalog import Relation
-from millpond.sql.keyed import KeyedWrite
+from millpond.sql.keyed_statements import KeyedWrite
 from millpond.tables.base import Backend, Snapshot
 from millpond.tables.memory import MemoryTable
 from millpond.types import Schema

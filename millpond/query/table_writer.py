@@ -11,9 +11,9 @@ import pyarrow as pa
 from millpond.changes import Changes
 from millpond.errors import InvalidOption, NotSupported, UnknownName, did_you_mean
 from millpond.options import read_options, settings_of
-from millpond.query.staged import Begun, LoneTransaction
 from millpond.query.stats import Health
 from millpond.query.table_changes import Found
+from millpond.query.transaction_table import Begun, LoneTransaction
 from millpond.sql.filters import parse_columns
 from millpond.sql.options import ON_CONFLICT
 from millpond.tables.base import Patch, Snapshot

@@ -11,8 +11,8 @@ from millpond.changes import Changes
 from millpond.errors import Closed, Conflict
 from millpond.query.overlay import Overlay
 from millpond.query.result import Result
-from millpond.query.staged import StagedTable
 from millpond.query.table import Table
+from millpond.query.transaction_table import StagedTable
 from millpond.sql.bind import Params
 from millpond.sql.catalog import Catalog
 from millpond.sql.materialized_view import follows_its_query

@@ -60,7 +60,7 @@ def stream_of(checked: Checked) -> Relation | None:
 
 
 def _shown(table: Relation) -> str:
-    return "the journal" if table.place is None else without_passwords(table.place)
+    return "the journal" if table.stored_in is None else without_passwords(table.stored_in)
 
 
 def _own_clause(s: st.Statement) -> str | None:
@@ -177,7 +177,7 @@ class Blocks:
         """Checks that all tables that a block changes can change in one commit."""
         target = None if checked is None else checked.changes
         sends = target is not None and target.kind == "stream"
-        if sends and self._changes is not None and self._changes.place is not None:
+        if sends and self._changes is not None and self._changes.stored_in is not None:
             yield NotSupported(
                 f'table "{self._changes.name}" is in {_shown(self._changes)}: its commit cannot hold rows of a stream',
                 place=s.place,
@@ -185,7 +185,7 @@ class Blocks:
         if target is None or target.kind != "table":
             return
         first = self._changes = self._changes or target
-        if first.place != target.place:
+        if first.stored_in != target.stored_in:
             yield NotSupported(
                 f'a transaction cannot change table "{first.name}", which is in {_shown(first)}, and table'
                 f' "{target.name}", which is in {_shown(target)}: a crash in between would leave one behind',

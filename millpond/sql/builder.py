@@ -53,7 +53,7 @@ class MutationBuilder:
                 "table",
                 Schema(columns, target.schema.key),
                 rows_of=target.name,
-                place=target.place,
+                stored_in=target.stored_in,
             )
         )
 

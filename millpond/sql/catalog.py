@@ -46,15 +46,15 @@ class Relation:
     keep arriving: a query over it runs. ``rows_of`` names the table whose rows it has, where a statement that changes a
     table reads it with its row numbers. ``guessed`` says that the types of a source were inferred from its text,
     ``declared`` which types a statement wants. ``strict`` says that INSERT refuses an existing key. ``live`` marks a
-    table that follows a query over tables: only that query changes it. ``place`` is the database that stores the table,
-    None for the app's journal. ``evicts`` says that rows leave it without a change. ``null_keys`` says that NULL is a
-    valid key value. ``watermark`` says how far the times of a stream have come, ``limits`` how much of it is read at
-    once, ``retention`` how much of it is kept, ``ttl`` how long the rows of a table are. ``rejects`` says that a source
-    may have records that cannot be read, which become error records; ``follows`` that a table over a source follows it;
-    ``captured`` that it does so by change capture; ``spreads`` that executors may read it. ``changing`` says that it is
-    the changes of the table of that name, which a statement with EMIT CHANGES reads.
-    ``versioned`` says that a table keeps earlier versions, and ``at`` which of them FROM names. ``flushed_by`` says who
-    writes its changes to its store, if that is done later.
+    table that follows a query over tables: only that query changes it. ``stored_in`` is the database that stores the
+    table, None for the app's journal. ``evicts`` says that rows leave it without a change. ``null_keys`` says that NULL
+    is a valid key value. ``watermark`` says how far the times of a stream have come, ``limits`` how much of it is read
+    at once, ``retention`` how much of it is kept, ``ttl`` how long the rows of a table are. ``rejects`` says that a
+    source may have records that cannot be read, which become error records; ``follows`` that a table over a source
+    follows it; ``captured`` that it does so by change capture; ``spreads`` that executors may read it. ``changing``
+    says that it is the changes of the table of that name, which a statement with EMIT CHANGES reads. ``versioned`` says
+    that a table keeps earlier versions, and ``at`` which of them FROM names. ``flushed_by`` says who writes its changes
+    to its store, if that is done later.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Relation:
     declared: Schema | None = None
     strict: bool = False
     live: bool = False
-    place: str | None = None
+    stored_in: str | None = None
     evicts: bool = False
     null_keys: bool = False
     watermark: Watermark | None = None

@@ -48,7 +48,7 @@ def check_errors_into(
     if relation.kind != "table" or (target is not None and target.name.lower() == relation.name.lower()):
         yield SqlError(f'"{name}" cannot take the errors of this statement', hint=hint, place=place)
         return
-    if relation.place != (None if target is None else target.place):
+    if relation.stored_in != (None if target is None else target.stored_in):
         yield NotSupported(
             f'table "{name}" is not where the rows of this statement go: one commit cannot change both',
             hint="store the error table where the target is stored",

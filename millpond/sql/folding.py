@@ -28,7 +28,7 @@ from millpond.sql.fold import (
     identity_columns,
 )
 from millpond.sql.resolve import Input, Resolved
-from millpond.sql.running import check_running
+from millpond.sql.running_queries import check_running
 from millpond.types import Column, Schema
 
 
@@ -156,7 +156,7 @@ def _returning_stream(build: MutationBuilder, s: st.Update | st.Delete) -> Relat
             else SqlError(f'stream "{into.name}" reads a connector: rows cannot be sent to it')
         )
         return None
-    if build.target.place is not None:
+    if build.target.stored_in is not None:
         build.error(
             NotSupported(
                 f'RETURNING … INTO needs a table of the app: "{build.target.name}" lives in a database, and rows of '

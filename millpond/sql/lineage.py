@@ -9,7 +9,7 @@ from sqlglot import exp
 from millpond.sql.grouping import contains_window, is_aggregated
 from millpond.sql.materialized_view import changing_functions
 from millpond.sql.resolve import Input, Resolved
-from millpond.sql.running import from_items
+from millpond.sql.running_queries import from_items
 
 
 def over_stream(resolved: Resolved, name: str, stream: Input) -> exp.Expr | None:

@@ -13,7 +13,7 @@ from millpond.sql.calls import calls_in
 from millpond.sql.catalog import Relation
 from millpond.sql.functions import by_name, function_classes
 from millpond.sql.grouping import is_aggregated
-from millpond.sql.incremental.ordered import in_total_order
+from millpond.sql.incremental.order_limit import in_total_order
 from millpond.sql.incremental.tree import keep_by_changes
 from millpond.sql.resolve import Resolved
 
@@ -81,8 +81,8 @@ def _check_in_commit(
         return
     tables = {i.relation.name: i.relation for i in resolved.inputs} | {relation.name: relation}
     for table in tables.values():
-        if table.place is not None or table.evicts:
-            where = "a cache" if table.place is None else without_passwords(table.place)
+        if table.stored_in is not None or table.evicts:
+            where = "a cache" if table.stored_in is None else without_passwords(table.stored_in)
             yield SqlError(
                 f'{option}: table "{table.name}" is stored in {where}, which has commits of its own',
                 hint="leave the option out: then the table changes after each commit",

@@ -9,7 +9,7 @@ import dataclasses
 from sqlglot import exp
 
 from millpond.sql.resolve import Input, Resolved
-from millpond.sql.running import from_items
+from millpond.sql.running_queries import from_items
 from millpond.types import Column, Schema
 
 KEY = "_key"

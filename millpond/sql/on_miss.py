@@ -17,7 +17,7 @@ from millpond.errors import InvalidOption
 from millpond.sql.assign import build_type
 from millpond.sql.conjuncts import conjuncts, outer_columns, replace_columns
 from millpond.sql.resolve import Resolved
-from millpond.sql.running import from_items
+from millpond.sql.running_queries import from_items
 from millpond.types import Column, Schema
 
 SEQ = "_seq"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.sql.running import Streams, from_items
+from millpond.sql.running_queries import Streams, from_items
 
 SEQ = "_seq"
 

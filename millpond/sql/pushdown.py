@@ -22,7 +22,7 @@ from millpond.sql.grouping import contains_window, is_aggregated
 from millpond.sql.notes import notes_of
 from millpond.sql.predicates import PredicateReader, Reading, columns_of_table, constant, number_in, time_in
 from millpond.sql.resolve import Input, Resolved
-from millpond.sql.running import from_items
+from millpond.sql.running_queries import from_items
 from millpond.types import Column
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.sql.resolve import Input, Resolved
-from millpond.sql.running import from_items
+from millpond.sql.running_queries import from_items
 from millpond.sql.typing import type_of
 from millpond.types import Column, Schema
 

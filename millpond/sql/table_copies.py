@@ -13,7 +13,7 @@ from millpond.errors import without_passwords
 from millpond.sql.catalog import Relation
 from millpond.sql.grouping import contains_window, is_aggregated
 from millpond.sql.resolve import Input, Resolved
-from millpond.sql.running import from_items
+from millpond.sql.running_queries import from_items
 
 _MORE = ("distinct", "limit", "offset", "qualify", "laterals", "with_", "pivots")
 

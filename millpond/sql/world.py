@@ -43,7 +43,7 @@ class World(Protocol):
         whether they are those of a live aggregate, ``changes`` whether they are the changes of a table.
         """
 
-    def place(self, values: Mapping[str, Any]) -> str | None:
+    def stored_in(self, values: Mapping[str, Any]) -> str | None:
         """Returns the database that stores a table with these options; None for the app's journal."""
 
     def times_rows(self, values: Mapping[str, Any]) -> bool:

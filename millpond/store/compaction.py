@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from millpond import faults
 from millpond.changes import ROW
 from millpond.errors import Closed, Error
-from millpond.store.flushing import Flusher
+from millpond.store.flusher import Flusher
 from millpond.store.store import Store
-from millpond.tables.flushed import FlushedTable
+from millpond.tables.flushed_table import FlushedTable
 
 log = logging.getLogger("millpond")
 

@@ -17,7 +17,7 @@ from millpond.journal.revision import Revision
 from millpond.sql.parse import parse
 from millpond.store.catalog import Saved, SavedRelation, options_of, without_secrets
 from millpond.tables.base import Backend
-from millpond.tables.flushed import FlushedTable
+from millpond.tables.flushed_table import FlushedTable
 from millpond.tables.registry import find_backend
 from millpond.types import Schema
 

@@ -12,11 +12,11 @@ from millpond.journal.blob_rows import Adapt
 from millpond.journal.journal import Journal
 from millpond.locks import ReentrantWriteLock
 from millpond.tables.base import Backend
-from millpond.tables.flushed import FlushedTable
+from millpond.tables.flushed_table import FlushedTable
 
 
 class FlushedTables:
-    """The tables with a base, by name. Every commit looks here, and most apps have none."""
+    """Contains the tables with a base, by name. Every commit looks here, and most apps have none."""
 
     def __init__(self) -> None:
         self._tables: dict[str, FlushedTable] = {}

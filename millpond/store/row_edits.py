@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from millpond import faults
 from millpond.changes import Changes
-from millpond.journal.requests import GroupCommit, Receipt, held
+from millpond.journal.requests import GroupCommit, Receipt, locked_lock
 from millpond.journal.small_changes import RowChange, RowForm
 from millpond.store.store import Store
 from millpond.tables.memory import NOTHING, Edit, MemoryTable, Point
@@ -39,7 +39,7 @@ class _Wanted:
     committed: bool = False
     error: BaseException | None = None
     leads: bool = False
-    wake: Lock = field(default_factory=held)
+    wake: Lock = field(default_factory=locked_lock)
 
     def end(self, count: int | None, error: BaseException | None = None) -> None:
         self.number, self.error = count, error

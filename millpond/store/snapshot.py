@@ -7,7 +7,7 @@ from datetime import datetime
 
 from millpond.store.external import copied
 from millpond.tables.base import Backend, Database, Reading, Snapshot, Writing
-from millpond.tables.versioned import VersionedSnapshot
+from millpond.tables.versioned_table import VersionedSnapshot
 
 
 class StoreSnapshot:

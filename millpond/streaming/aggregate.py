@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from millpond.changes import ROW, Changes
 from millpond.query.evaluate import Evaluator
-from millpond.query.matching import aligned, matching
+from millpond.query.row_matches import aligned, matching
 from millpond.sql.aggregate import MERGED, PARTIAL, Aggregation, plain_columns
 from millpond.sql.resolve import Resolved
 from millpond.streaming.group_values import GroupValues, Moves

@@ -14,7 +14,7 @@ from millpond.query.change_kind import with_op
 from millpond.query.evaluate import Evaluator
 from millpond.store.snapshot import StoreSnapshot
 from millpond.streaming.aggregate import LiveAggregate, Merged, target_changes
-from millpond.streaming.emitted import Emitted
+from millpond.streaming.emitted_rows import Emitted
 from millpond.streaming.highest import high_of, with_high
 from millpond.streaming.statement import RunningStatement
 from millpond.streaming.window import WindowedAggregate

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from millpond.changes import Offset
 from millpond.connectors import abilities
-from millpond.connectors.forgetting import Forgets
+from millpond.connectors.retention import Forgets
 from millpond.connectors.source import Source
 from millpond.errors import Error
 from millpond.loading.progress import Load, Progress, Report

@@ -92,7 +92,7 @@ class Block(AheadStatement):
 
     def _evaluate_ahead(self, batch: Batch, snapshots: StoreSnapshot) -> BlockAhead | None:
         """Returns what Spark evaluates; None if a later statement depends on values that change each time."""
-        from millpond.engine.counting import count_rows
+        from millpond.engine.row_count import count_rows
 
         # Of the messages of a topic some may not be rows.
         known = None if isinstance(batch.source, NativeSource) else batch.size

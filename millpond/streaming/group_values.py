@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from millpond.changes import Changes
 from millpond.query.evaluate import Evaluator
-from millpond.query.matching import matching
+from millpond.query.row_matches import matching
 from millpond.sql.aggregate import COUNT, FRESH, Kept
 from millpond.tables.base import Snapshot
 

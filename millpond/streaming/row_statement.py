@@ -12,7 +12,7 @@ from millpond.changes import Changes, Position
 from millpond.plan.plans import RowsPlan
 from millpond.query.change_kind import with_op
 from millpond.store.snapshot import StoreSnapshot
-from millpond.streaming.emitted import Emitted
+from millpond.streaming.emitted_rows import Emitted
 from millpond.streaming.statement import RunningStatement
 from millpond.types import Schema
 

@@ -24,7 +24,7 @@ from millpond.store.query_states import QueryStates
 from millpond.store.store import Store
 from millpond.store.undo import Undo, safely
 from millpond.streaming.backfill import Backfills, beginning
-from millpond.streaming.commit_turn import CommitTurn
+from millpond.streaming.commit_lock import CommitLock
 from millpond.streaming.on_miss_retry import RetryThread
 from millpond.streaming.readers import Readers, settle
 from millpond.streaming.set_aside import SetAside
@@ -60,7 +60,7 @@ class Runner:
         store: Store,
         query_states: QueryStates,
         loader: Loader,
-        turn: CommitTurn,
+        commit_lock: CommitLock,
         spark: SparkProcess,
         scratch: Path,
         mask: Callable[[str], str],
@@ -70,7 +70,7 @@ class Runner:
     ):
         self._make = statements
         self._store = store
-        self._turn = turn
+        self._commit_lock = commit_lock
         self._spark = spark
         self._direct = direct
         self.readers = Readers(store, spark.session, scratch, direct=direct)
@@ -281,7 +281,7 @@ class Runner:
 
     def crash(self) -> None:
         """Stops the pipelines without the batches that run: what was not delivered never will be."""
-        self._turn.end()
+        self._commit_lock.end()
         self.close()
 
     def retry(self) -> int:

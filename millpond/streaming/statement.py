@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import Changes, Position, together
-from millpond.connectors import forgetting
+from millpond.connectors import retention
 from millpond.connectors.source import SEQ
 from millpond.errors import BadData, DataError, QueryFailed, without_passwords
 from millpond.plan.plans import PipelinePlan
@@ -26,8 +26,8 @@ from millpond.store.error_records import error_records, message_records, missed,
 from millpond.store.snapshot import StoreSnapshot
 from millpond.store.store import Store
 from millpond.store.undo import safely
-from millpond.streaming.commit_turn import CommitTurn
-from millpond.streaming.emitted import Emitted
+from millpond.streaming.commit_lock import CommitLock
+from millpond.streaming.emitted_rows import Emitted
 from millpond.streaming.on_miss import (
     Matched,
     Misses,
@@ -58,7 +58,7 @@ class RunningStatement(ABC):
     store: Store
     catalog: Catalog
     stages: Stages
-    turn: CommitTurn
+    commit_lock: CommitLock
     ephemeral: bool
 
     in_order: ClassVar[bool] = False
@@ -174,12 +174,12 @@ class RunningStatement(ABC):
 
         If it fails on data, the rows that it fails on become error records in the same commit.
         """
-        gap = forgetting.gap(batch.source, batch.start, batch.end) if batch.lost else range(0)
-        if told := self._missed(gap):
-            more = together(more, told)
+        gap = retention.gap(batch.source, batch.start, batch.end) if batch.lost else range(0)
+        if errors := self._missed(gap):
+            more = together(more, errors)
         batch = self._fitted(batch)
         count = self._process(batch, None if self.ephemeral else position, more)
-        self._seen, self.errors = position, self.errors + len(told)
+        self._seen, self.errors = position, self.errors + len(errors)
         return count
 
     def _missed(self, gap: range) -> Mapping[str, Changes]:
@@ -240,7 +240,7 @@ class RunningStatement(ABC):
     def pass_over(self, position: Position | None, more: Mapping[str, Changes]) -> int:
         """Commits the position and ``more``, for a batch that does not affect this statement."""
         kept = None if self.ephemeral else position
-        with self.turn.taken():
+        with self.commit_lock.locked():
             self.write(lambda _: (more, None), kept, into=tuple(more))
         self._seen = position or self._seen
         return 0
@@ -265,7 +265,7 @@ class RunningStatement(ABC):
 
     def _committed(self, more: Mapping[str, Changes], commit: Callable[[], int]) -> int:
         """Calls ``commit`` in this statement's turn: what it writes is in one commit with ``more``."""
-        with self.turn.taken():
+        with self.commit_lock.locked():
             self._more = more
             try:
                 return commit()
@@ -302,7 +302,7 @@ class RunningStatement(ABC):
         """Returns the rows of a batch that can be processed, and error records of the others; ``batch`` is what is left
         of the ``whole``.
         """
-        from millpond.engine.staged import Divide
+        from millpond.engine.row_transfer import Divide
 
         rows = batch.read()
 

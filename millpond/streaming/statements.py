@@ -18,8 +18,8 @@ from millpond.store.store import Store
 from millpond.streaming.aggregate_statement import Groups
 from millpond.streaming.block import Block
 from millpond.streaming.change_statements import Changed, SinkChanged
-from millpond.streaming.commit_turn import CommitTurn
-from millpond.streaming.emitted import Emitted
+from millpond.streaming.commit_lock import CommitLock
+from millpond.streaming.emitted_rows import Emitted
 from millpond.streaming.fold import Folded, Inputs
 from millpond.streaming.keyed_topic import Keyed
 from millpond.streaming.row_statement import RowStatement, TakeIn
@@ -35,7 +35,7 @@ class _Every(TypedDict):
     store: Store
     catalog: Catalog
     stages: Stages
-    turn: CommitTurn
+    commit_lock: CommitLock
     ephemeral: bool
 
 
@@ -47,7 +47,7 @@ class Statements:
         store: Store,
         catalog: Catalog,
         stages: Stages,
-        turn: CommitTurn,
+        commit_lock: CommitLock,
         emitted: Emitted,
         inputs: Inputs,
         take_in: TakeIn,
@@ -56,7 +56,7 @@ class Statements:
         self._store = store
         self._catalog = catalog
         self._stages = stages
-        self._turn = turn
+        self._commit_lock = commit_lock
         self._emitted = emitted
         self._inputs = inputs
         self._take_in = take_in
@@ -74,7 +74,7 @@ class Statements:
             store=self._store,
             catalog=self._catalog,
             stages=self._stages,
-            turn=self._turn,
+            commit_lock=self._commit_lock,
             ephemeral=ephemeral,
         )
         evaluator = self._stages.evaluator(plan.rule)

@@ -25,7 +25,7 @@ from millpond.changes import Changes
 from millpond.connectors.source import SEQ
 from millpond.engine.local_stage import SMALL, distinct
 from millpond.query.evaluate import Evaluator
-from millpond.query.matching import aligned
+from millpond.query.row_matches import aligned
 from millpond.sql.joins import StreamJoin
 from millpond.sql.joins.model import ID, LEFT, LEFT_ID, MATCHED, RIGHT, RIGHT_ID
 from millpond.streaming.aggregate import Tables

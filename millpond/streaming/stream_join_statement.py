@@ -314,7 +314,7 @@ def joined_streams(
             store=statement.store,
             catalog=statement.catalog,
             stages=statement.stages,
-            turn=statement.turn,
+            commit_lock=statement.commit_lock,
             ephemeral=statement.ephemeral,
             joins=joins,
             number=number,

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from millpond.changes import Changes
 from millpond.query.evaluate import Evaluator
-from millpond.query.matching import matching
+from millpond.query.row_matches import matching
 from millpond.sql.aggregate import ROWS, Aggregation
 from millpond.streaming.aggregate import Grouped, LiveAggregate, Merged, Tables
 from millpond.streaming.group_values import Moves

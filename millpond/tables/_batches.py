@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from millpond import faults
 from millpond.changes import ROW, Changes
+from millpond.tables._effective_rows import last_of_each
 from millpond.tables._integer_keys import upsert_integers
-from millpond.tables._keyed import last_of_each
 from millpond.tables._storage import RowStorage
 
 

@@ -19,7 +19,7 @@ from millpond.records.keys import Key, key_list
 from millpond.tables._blocks import SIZE, Blocks, Slots
 from millpond.tables._limit import Limit
 from millpond.tables._numbers import Flags, RowNumbers
-from millpond.tables._versions import NEVER, Generation, Links, Mark, TableVersion, grown
+from millpond.tables._versions import NEVER, CommitRecord, Generation, Links, TableVersion, grown
 
 
 class Compacted(NamedTuple):
@@ -28,11 +28,15 @@ class Compacted(NamedTuple):
     generation: Generation
     blocks: Blocks
     died: Slots
-    marks: list[Mark]
+    marks: list[CommitRecord]
 
 
 def compacted(
-    now: TableVersion, marks: Sequence[Mark], blocks: Blocks, limit: Limit, ease: Callable[[Blocks], None]
+    now: TableVersion,
+    marks: Sequence[CommitRecord],
+    blocks: Blocks,
+    limit: Limit,
+    ease: Callable[[Blocks], None],
 ) -> Compacted:
     """Copies the rows that one of the commits sees into ``blocks``, which are empty."""
     mark = now.mark
@@ -46,7 +50,7 @@ def compacted(
         blocks.append(start, now.blocks.take(kept[start : start + step]))
         ease(blocks)
     kept_before = np.concatenate(([0], np.cumsum(keep)))
-    moved = [Mark(m.commit, m.version, int(kept_before[m.slots]), m.alive) for m in marks]
+    moved = [CommitRecord(m.commit, m.version, int(kept_before[m.slots]), m.alive) for m in marks]
     faults.reach("table: copied")
     generation = now.generation.kept(keep)
     generation.replaced = limit.spilled_array(generation.replaced, -1)
@@ -122,7 +126,7 @@ class Compaction:
         self._seen = end
         return self._followed
 
-    def finished(self, now: TableVersion, marks: Sequence[Mark]) -> Compacted:
+    def finished(self, now: TableVersion, marks: Sequence[CommitRecord]) -> Compacted:
         """Returns the copy of all slots, as the commits of these marks see it."""
         old, number = now.generation, self._number
         kept = np.concatenate(self._kept)
@@ -142,7 +146,9 @@ class Compaction:
             generation.ages = old.ages.moved(stay)
         others = list(old.others.items())
         generation.others.update({columns: index.renumbered(number, kept) for columns, index in others})
-        moved_marks = [Mark(m.commit, m.version, int(np.searchsorted(kept, m.slots)), m.alive) for m in marks]
+        moved_marks = [
+            CommitRecord(m.commit, m.version, int(np.searchsorted(kept, m.slots)), m.alive) for m in marks
+        ]
         faults.reach("table: copied")
         died = grown(now.died[kept], max(1024, len(kept)), NEVER)
         return Compacted(generation, self._blocks, died, moved_marks)

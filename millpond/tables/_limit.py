@@ -23,7 +23,7 @@ from millpond.tables._blocks import SIZE, Blocks, Slots
 from millpond.tables._cold import Copies
 from millpond.tables._coldkeys import ColdKeys, Keys, is_integer_key
 from millpond.tables._shelf import Shelf
-from millpond.tables._versions import Generation, Mark, grown
+from millpond.tables._versions import CommitRecord, Generation, grown
 
 LIMIT_OPTIONS = (
     Option(
@@ -120,7 +120,7 @@ class Limit:
     def _warn(self, error: OSError) -> None:
         _log.warning("%s cannot spill its rows: %s", self._what, error)
 
-    def admit(self, blocks: Blocks, mark: Mark, keys: Keys, fixed: int, coming: int) -> None:
+    def admit(self, blocks: Blocks, mark: CommitRecord, keys: Keys, fixed: int, coming: int) -> None:
         """Frees memory for ``coming`` bytes of rows in addition to ``fixed`` bytes of keys and indexes. Raises
         TableFull before anything has changed.
         """

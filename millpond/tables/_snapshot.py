@@ -14,9 +14,9 @@ from millpond.changes import AT, ROW
 from millpond.errors import NotSupported, UnknownName, did_you_mean
 from millpond.records.keys import integers_of, lookup_list
 from millpond.tables._blocks import SHIFT, Block, Blocks, Slots
+from millpond.tables._column_cache import ShownRows
 from millpond.tables._index import MANY
 from millpond.tables._rows import Row
-from millpond.tables._shown import ShownRows
 from millpond.tables._sums import decimal_sum
 from millpond.tables._versions import TableVersion, Way
 from millpond.tables.base import Snapshot

@@ -19,7 +19,7 @@ from millpond.errors import Error
 from millpond.locks import WriteLock
 from millpond.tables._ages import Ages
 from millpond.tables._blocks import SHIFT, Blocks, Slots
-from millpond.tables._closed import ClosedKeys
+from millpond.tables._closed_keys import ClosedKeys
 from millpond.tables._coldkeys import Keys
 from millpond.tables._compaction import Compaction, compacted
 from millpond.tables._hot import HotRecords
@@ -28,7 +28,7 @@ from millpond.tables._publication import Publication, Unsettled
 from millpond.tables._reshape import MovedKeys
 from millpond.tables._rewind import Point, broken, rebuilt
 from millpond.tables._snapshot import MemorySnapshot, Settled
-from millpond.tables._versions import NEVER, Generation, Live, Mark, TableVersion
+from millpond.tables._versions import NEVER, CommitRecord, Generation, Live, TableVersion
 from millpond.types import Schema
 
 
@@ -58,7 +58,7 @@ class RowStorage:
         self.blocks = self.no_rows()
         self.died: Slots = np.full(1024, NEVER, dtype=np.int64)
         self.generation = Generation(self.no_keys(), ages=ages)
-        self.mark = Mark(-1, 0, 0, 0)
+        self.mark = CommitRecord(-1, 0, 0, 0)
         self.marks = deque([self.mark], maxlen=self.kept_commits + 1)
         self.now = TableVersion(self.generation, self.blocks, self.died, self.mark, self.marks)
         self.live = Live(self.generation.newest, self.blocks, 0)
@@ -114,7 +114,7 @@ class RowStorage:
         after = slots + made
         if after > len(self.died):
             self.died = self.limit.grown(self.died, after, NEVER)
-        self.mark = mark = Mark(commit, version + 1, after, alive + made - ended)
+        self.mark = mark = CommitRecord(commit, version + 1, after, alive + made - ended)
         self.marks.append(mark)
         if made and self.generation.ages is not None:
             self.generation.ages.note(after)
@@ -220,7 +220,9 @@ class RowStorage:
             made = compaction.finished(self.now, self.marks)
             self.stand_on(made.generation, made.blocks, made.died, made.marks)
 
-    def stand_on(self, generation: Generation, blocks: Blocks, died: Slots, marks: Iterable[Mark]) -> None:
+    def stand_on(
+        self, generation: Generation, blocks: Blocks, died: Slots, marks: Iterable[CommitRecord]
+    ) -> None:
         """Switches readers to other slots; existing snapshots continue with the old ones."""
         self.generation, self.blocks, self.died = generation, blocks, died
         self.marks = deque(marks, maxlen=self.kept_commits + 1)
@@ -240,7 +242,9 @@ class RowStorage:
         try:
             blocks = self.no_rows()
             made = rebuilt(self.key, point, blocks, self.no_keys(), self._ease)
-            mark = Mark(point.table_version.mark.commit, self.mark.version + 1, made.slots, made.slots)
+            mark = CommitRecord(
+                point.table_version.mark.commit, self.mark.version + 1, made.slots, made.slots
+            )
             made.generation.admit = self.generation.admit
             made.generation.replaced = self.limit.spilled_array(made.generation.replaced, -1)
             died = self.limit.spilled_array(made.died, NEVER)
@@ -274,7 +278,7 @@ class RowStorage:
         self.compaction = None
         self.generation = Generation()
         self.blocks = Blocks(self.schema.arrow())
-        self.mark = Mark(-1, self.mark.version, 0, 0)
+        self.mark = CommitRecord(-1, self.mark.version, 0, 0)
         self.now = TableVersion(self.generation, self.blocks, self.died[:0], self.mark, self.marks)
         self._latest = MemorySnapshot(self.schema, self.key, self.now)
         self.live.current = False

@@ -36,7 +36,7 @@ the index is, None if they are in its order.
 """
 
 
-class Mark(NamedTuple):
+class CommitRecord(NamedTuple):
     """Describes the table after a commit: its version, its number of slots, and how many of them were alive."""
 
     commit: int
@@ -51,8 +51,8 @@ class TableVersion(NamedTuple):
     generation: Generation
     blocks: Blocks
     died: Slots
-    mark: Mark
-    marks: deque[Mark]
+    mark: CommitRecord
+    marks: deque[CommitRecord]
     """The last few commits in the same numbering of the slots; the writer adds to it."""
 
     def at(self, commit: int) -> TableVersion:

@@ -22,8 +22,8 @@ from millpond.errors import Error, NotSupported
 from millpond.lookup import Lookup, Made, Run
 from millpond.options import Option
 from millpond.predicates import Predicate, equal_values
-from millpond.tables._found import Found as Found
-from millpond.tables._taken import duplicate, refuse_doubles
+from millpond.tables._duplicates import duplicate, refuse_doubles
+from millpond.tables._found_rows import Found as Found
 from millpond.types import Schema
 
 Get = Callable[[Any], dict[str, Any] | None]
@@ -241,7 +241,7 @@ class Backend(ABC):
         """
 
     @classmethod
-    def place(cls, values: Mapping[str, Any]) -> str | None:
+    def stored_in(cls, values: Mapping[str, Any]) -> str | None:
         """Returns the database of a table with these options; None for the app's journal. Tables with the same place
         can change in one commit.
         """

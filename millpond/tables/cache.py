@@ -22,13 +22,13 @@ from millpond.errors import Closed, Error, InvalidOption, NotSupported
 from millpond.lookup import Lookup, Made, Run
 from millpond.options import Setting, read_options
 from millpond.predicates import Predicate
-from millpond.records.fitting import fitting_keys
+from millpond.records.lookup_keys import fitting_keys
 from millpond.tables._cache_options import OPTIONS
 from millpond.tables._cached_keys import has_key, is_key
 from millpond.tables._codec import is_plain
 from millpond.tables.base import Backend, Database, Get, Has, Snapshot
 from millpond.tables.bounded_rows import BoundedRows
-from millpond.tables.flushed import FlushedTable
+from millpond.tables.flushed_table import FlushedTable
 from millpond.tables.memory import MemoryTable
 from millpond.tables.registry import backend_of_scheme, find_backend
 from millpond.types import Schema
@@ -111,11 +111,11 @@ class CacheTable(Backend):
         self.rows.set_memory(values.get("max_memory"))
 
     @classmethod
-    def place(cls, values: Mapping[str, Any]) -> str | None:
+    def stored_in(cls, values: Mapping[str, Any]) -> str | None:
         if not values.get("cache.over"):
             return None
         backend, options = behind(values)
-        return find_backend(backend).place(options)
+        return find_backend(backend).stored_in(options)
 
     # changes
 

@@ -18,7 +18,7 @@ from millpond.plan.plans import ViewPlan
 from millpond.query.evaluate import Evaluator
 from millpond.sql.columns_read import columns_read
 from millpond.sql.incremental.nodes import JoinNode, Node, ScanNode, StepNode
-from millpond.sql.incremental.shown import shown_columns
+from millpond.sql.incremental.shown_columns import shown_columns
 from millpond.store.change_feed import Touched
 from millpond.tables.base import Snapshot
 from millpond.types import Schema

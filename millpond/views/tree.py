@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millpond.query.evaluate import Answer, Evaluator
 from millpond.sql.columns_read import columns_read
-from millpond.sql.incremental.evaluated import loads
+from millpond.sql.incremental.evaluated_queries import loads
 from millpond.sql.incremental.nodes import (
     DistinctNode,
     GroupNode,

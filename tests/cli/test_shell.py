@@ -16,12 +16,12 @@ from millpond import App
 from millpond.app.app import runtime_of
 from millpond.app.texts import Texts
 from millpond.cli.client import Client
+from millpond.cli.error_report import Report
 from millpond.cli.output import Format, Printer
 from millpond.cli.prompt import SqlCompleter, make_prompt
-from millpond.cli.reporting import Report
 from millpond.cli.sessions import LocalSession, RemoteSession
 from millpond.cli.shell import Shell
-from millpond.cli.splitting import is_finished, split_statements
+from millpond.cli.splitter import is_finished, split_statements
 from millpond.http.socket import SocketServer
 
 STATEMENTS = """\

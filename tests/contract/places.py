@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from millpond.tables import Backend, backend_names
-from millpond.tables.flushed import FlushedTable
+from millpond.tables.flushed_table import FlushedTable
 from millpond.testing.contracts import TablePlace
 from millpond.types import Schema
 from tests.servers import Servers

@@ -11,7 +11,7 @@ import pytest
 
 from millpond import App
 from millpond.errors import EngineError, InvalidOption
-from millpond.http.allowed import Allowed, harmless
+from millpond.http.restrictions import Allowed, harmless
 from millpond.http.settings import Settings
 from tests.http.conftest import SQL, Serve, Serving
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from millpond.errors import StateCorrupt, StateUnwritable
 from millpond.journal import Journal, roll, segment_files, writer
-from millpond.journal.pinned import pin
+from millpond.journal.pinned_files import pin
 from millpond.journal.segments import parts, read_part
 from millpond.journal.state import FORMAT, StateDirectory
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from millpond.engine.staged import to_frame
+from millpond.engine.row_transfer import to_frame
 from millpond.query.decimals import functions_in
 from millpond.sql.typing import decimals
 

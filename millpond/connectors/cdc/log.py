@@ -1,7 +1,7 @@
 """Defines the changelog of a table in a database: the rows that represent changes, and the contract of its readers.
 
-Each kind of log is a ``Log``. A place in it is an offset, always the end of a transaction, so that whole transactions
-lie between two offsets.
+Each kind of log is a ``Log``. A position in it is an offset, always the end of a transaction, so that whole
+transactions lie between two offsets.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ indexes in the schema; NULL for none.
 
 CHANGES = 50_000
 """Approximate number of changes that are read at once: a transaction is never divided."""
-Place = tuple[int, ...]
-"""A place in the log of a whole database: the same one for all of its tables, and later ones are greater."""
+LogPosition = tuple[int, ...]
+"""A position in the log of a whole database: the same one for all of its tables, and later ones are greater."""
 
 
 def log_schema(schema: Schema) -> pa.Schema:
@@ -59,8 +59,8 @@ class Log(ABC):
 
     @abstractmethod
     def begin(self) -> tuple[Offset, str | None]:
-        """Creates what is needed in the database, again if it exists. Returns the place from which changes are to be
-        read, and the name of the database snapshot at exactly that place, for the load of the rows before it; the
+        """Creates what is needed in the database, again if it exists. Returns the position from which changes are to be
+        read, and the name of the database snapshot at exactly that position, for the load of the rows before it; the
         snapshot can be used until ``begun``.
         """
 
@@ -70,8 +70,8 @@ class Log(ABC):
 
     @abstractmethod
     def start(self, where: str) -> Offset:
-        """Creates what is needed in the database, without a snapshot: to read from ``earliest``, ``latest`` or a place
-        as the database writes it.
+        """Creates what is needed in the database, without a snapshot: to read from ``earliest``, ``latest`` or a
+        position as the database writes it.
         """
 
     def latest(self, start: Offset, rows: int) -> Offset:
@@ -81,18 +81,18 @@ class Log(ABC):
         return self.until(start, self.horizon(start, rows))
 
     @abstractmethod
-    def horizon(self, start: Offset, rows: int) -> Place:
-        """Returns a place up to which all changes of the table after ``start`` are available: whole transactions, at
+    def horizon(self, start: Offset, rows: int) -> LogPosition:
+        """Returns a position up to which all changes of the table after ``start`` are available: whole transactions, at
         least one and about ``rows`` changes; all there are by now if those are fewer. Everything up to ``start`` is
         stored elsewhere by now: the database need not retain it. Raises CaptureLost if what comes after ``start`` is
         gone.
         """
 
     @abstractmethod
-    def until(self, start: Offset, place: Place) -> Offset:
-        """Returns the end of the last change of the table after ``start`` that is not after a place, which ``horizon``
-        has reached; ``start`` itself if there is none, or a later place without one between, so that the database need
-        not retain what is of other tables.
+    def until(self, start: Offset, position: LogPosition) -> Offset:
+        """Returns the end of the last change of the table after ``start`` that is not after a position, which
+        ``horizon`` has reached; ``start`` itself if there is none, or a later position without one between, so that the
+        database need not retain what is of other tables.
         """
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """Reads databases with a changelog: a table over one follows the log.
 
-An offset is a place in the log. The rows before the first offset are read as they were at exactly that place. If the
-log cannot be followed, the table is polled, if a column for that is named, or read once.
+An offset is a position in the log. The rows before the first offset are read as they were at exactly that position. If
+the log cannot be followed, the table is polled, if a column for that is named, or read once.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from millpond.changelog import envelope
 from millpond.changes import Offset
-from millpond.connectors.cdc.capturing import Capturing
+from millpond.connectors.cdc.capture_source import Capturing
 from millpond.connectors.cdc.log import CHANGES, Log
-from millpond.connectors.cdc.places import LogPlaces
+from millpond.connectors.cdc.log_positions import LogPositions
 from millpond.connectors.databases.source import SqlSource
 from millpond.connectors.source import Source, Split
 from millpond.errors import Error, InvalidOption, SourceChanged
@@ -111,13 +111,13 @@ class CapturingSource(SqlSource, Capturing):
     @property
     def origin(self) -> dict[str, str | None]:
         """Returns what envelopes contain about their origin."""
-        rows = self.database.rows
-        return {"connector": self.kind, "db": self.place.database, "schema": rows.schema, "table": rows.table}
+        rows, database = self.database.rows, self.database_address.database
+        return {"connector": self.kind, "db": database, "schema": rows.schema, "table": rows.table}
 
     @property
-    def places(self) -> LogPlaces:
+    def log_positions(self) -> LogPositions:
         assert self._log is not None
-        return LogPlaces(self._log, self._hosted().line, self._turn)
+        return LogPositions(self._log, self._hosted().line, self._turn)
 
     # whose log it is
 
@@ -142,7 +142,7 @@ class CapturingSource(SqlSource, Capturing):
         return self.database
 
     def begin_capture(self) -> Offset:
-        """Returns a place in the log; ``splits(None, place)`` reads the rows before it. Raises CaptureRefused."""
+        """Returns a position in the log; ``splits(None, position)`` reads the rows before it. Raises CaptureRefused."""
         assert self._log is not None
         changelog = self._log
         self._instead = None
@@ -160,7 +160,7 @@ class CapturingSource(SqlSource, Capturing):
         return {"log": dict(self._begun[0])}
 
     def begun(self) -> None:
-        """Records that the rows before the first place were read."""
+        """Records that the rows before the first position were read."""
         if self._begun is not None and self._log is not None:
             self._log.begun()
         self._begun = None

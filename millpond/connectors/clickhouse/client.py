@@ -50,15 +50,15 @@ class ClickhouseDatabase(Database):
         return sa.URL.create(DRIVER.replace(".", "+"))
 
     def connect_args(self) -> dict[str, Any]:
-        values, place, environ = self.values, self.place, os.environ
-        password = place.password or values["password"] or environ.get("CLICKHOUSE_PASSWORD") or ""
+        values, address, environ = self.values, self.address, os.environ
+        password = address.password or values["password"] or environ.get("CLICKHOUSE_PASSWORD") or ""
         tls = self._tls(password)
         return {
-            "host": place.host or values["host"] or environ.get("CLICKHOUSE_HOST") or "localhost",
-            "port": place.port or values["port"] or (SECURE_PORT if tls else PORT),
-            "username": place.username or values["username"] or environ.get("CLICKHOUSE_USER") or "default",
+            "host": address.host or values["host"] or environ.get("CLICKHOUSE_HOST") or "localhost",
+            "port": address.port or values["port"] or (SECURE_PORT if tls else PORT),
+            "username": address.username or values["username"] or environ.get("CLICKHOUSE_USER") or "default",
             "password": password,
-            "database": place.database or values["database"] or "default",
+            "database": address.database or values["database"] or "default",
             "connect_timeout": math.ceil(values["connect.timeout"]),
             "send_receive_timeout": math.ceil(values["connect.timeout"]),  # until it is logged in
             "autogenerate_session_id": False,  # in a session only one query runs at a time

@@ -49,4 +49,4 @@ class ClickhouseSource(SqlSource):
     def _open(self) -> Database:
         from millpond.connectors.clickhouse.client import ClickhouseDatabase
 
-        return ClickhouseDatabase(self.uri, self.place, self.values)
+        return ClickhouseDatabase(self.uri, self.database_address, self.values)

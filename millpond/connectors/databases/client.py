@@ -17,7 +17,7 @@ from millpond.connectors.databases.arrow import array_of, arrow_type, discovered
 from millpond.connectors.databases.information_schema import from_information_schema
 from millpond.connectors.databases.selects import Rows, condition
 from millpond.connectors.databases.sqltext import check_query, named
-from millpond.connectors.databases.uri import Place
+from millpond.connectors.databases.uri import DatabaseAddress
 from millpond.errors import (
     ConnectionLost,
     Error,
@@ -49,11 +49,11 @@ class Database(ABC):
     first_day: ClassVar[date] = date(1000, 1, 1)
     """A day before all others that its times can be compared with."""
 
-    def __init__(self, uri: str, place: Place, values: Mapping[str, Any]):
+    def __init__(self, uri: str, address: DatabaseAddress, values: Mapping[str, Any]):
         self.uri = uri
-        self.place = place
+        self.address = address
         self.values = values
-        self.rows = Rows(place.table, values, self.dialect)
+        self.rows = Rows(address.table, values, self.dialect)
         if values["pool.validation.query"] is not None:
             check_query("pool.validation.query", values["pool.validation.query"], self.dialect)
         self._engine: sa.Engine | None = None

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from millpond.changelog import Style
 from millpond.changes import Changes
-from millpond.connectors.databases.uri import options_in, place_of, query_without, split_query
+from millpond.connectors.databases.uri import address_of, options_in, query_without, split_query
 from millpond.connectors.named_columns import named_columns
 from millpond.connectors.sink import DELIVERY, Sink
 from millpond.connectors.source import DELETED
@@ -95,15 +95,15 @@ class RowsSink(Sink):
     @classmethod
     def target(cls, uri: str, values: Mapping[str, Any]) -> tuple[str, str]:
         """Returns the URL of the database, and the table."""
-        place = place_of(uri, names_rows=values["table"] is not None)
-        table = values["table"] or place.table
+        address = address_of(uri, names_rows=values["table"] is not None)
+        table = values["table"] or address.table
         if not table:
             raise InvalidOption(f'"{uri}" names no table', hint="…/database?table=…, or …/database/table")
         before, _ = split_query(uri)
-        if place.table is not None:
+        if address.table is not None:
             before = before.rstrip("/").rpartition("/")[0]
-        if place.host is None and place.table is not None:  # scheme://database/table
-            before = f"{uri.partition(':')[0]}:///{place.database}"
+        if address.host is None and address.table is not None:  # scheme://database/table
+            before = f"{uri.partition(':')[0]}:///{address.database}"
         return before + query_without(uri, cls.options), table
 
     @classmethod

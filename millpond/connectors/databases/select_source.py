@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from millpond.connectors.abilities import Drifts, Narrows
-from millpond.connectors.databases.uri import Place, options_in, place_of
+from millpond.connectors.databases.uri import DatabaseAddress, address_of, options_in
 from millpond.connectors.source import Source, Split
 from millpond.errors import BadData, InvalidOption, without_passwords
 from millpond.packages import needed
@@ -47,7 +47,7 @@ class SqlRows(Drifts, Narrows):
         by_default = {o.name: o.default for o in self.options}
         given = {k: v for k, v in values.items() if k not in said or v != by_default.get(k)}
         super().__init__(uri, said | given, declared)
-        self.place = self._place(rest)
+        self.database_address = self._database_address(rest)
         self._schema: Schema | None = None
         self._physical: Schema | None = None
         self._database: Database | None = None
@@ -57,9 +57,9 @@ class SqlRows(Drifts, Narrows):
         self._lock = threading.Lock()
         self._check_options()
 
-    def _place(self, rest: tuple[tuple[str, str], ...]) -> Place:
+    def _database_address(self, rest: tuple[tuple[str, str], ...]) -> DatabaseAddress:
         rows = any(self.values[name] is not None for name in ("table", "query", "poll.query"))
-        found = place_of(self.uri, names_rows=rows)
+        found = address_of(self.uri, names_rows=rows)
         if rest:
             uri = without_passwords(self.uri.partition("?")[0])
             raise InvalidOption(

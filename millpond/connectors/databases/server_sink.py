@@ -38,13 +38,15 @@ class ServerSink(TableSink[ServerTable]):
     def open(self, name: str) -> Position | None:
         self.close()
         self._write_for(name)
-        self._table = self.tables.open(self.table, self.columns, {**self._place, "table": self.table})
+        self._table = self.tables.open(
+            self.table, self.columns, {**self._database_options, "table": self.table}
+        )
         found = self._table.database.write(self._take_over) if self.exact else None
         self._is_open = True
         return found
 
     @property
-    def _place(self) -> dict[str, Any]:
+    def _database_options(self) -> dict[str, Any]:
         """Returns the database, as tables have it in their options."""
         return {"url": self.url, **{n: self.values[n] for n in ("connect.timeout", "retry.timeout")}}
 
@@ -126,7 +128,7 @@ class ServerSink(TableSink[ServerTable]):
             return
         self.close()
         self._owner = None
-        database = database_at(self.tables, self.table, self._place)
+        database = database_at(self.tables, self.table, self._database_options)
         try:
             database.forget(f"sink {name}")
         finally:

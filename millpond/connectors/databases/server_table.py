@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from millpond.connectors.databases.pooled import PooledDatabase
+from millpond.connectors.databases.connection_pool import PooledDatabase
 from millpond.connectors.databases.sql_table import SqlTable, quoted
 from millpond.connectors.databases.sql_transactions import SqlWriting
 from millpond.connectors.table import shared, url_of

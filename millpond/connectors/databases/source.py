@@ -80,7 +80,7 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
         with self._lock:
             number = 0 if start is None else start["read"]
             if self.values["incremental.column"] is not None:
-                found = self._marked(start, number)
+                found = self._with_high_water_mark(start, number)
             elif start is None or self.follows:
                 found = {"read": number + 1 if start is not None else 0, "step": 0}
             else:
@@ -88,7 +88,7 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
             self._newest = found
             return found
 
-    def _marked(self, start: Offset | None, number: int) -> dict[str, Any]:
+    def _with_high_water_mark(self, start: Offset | None, number: int) -> dict[str, Any]:
         """Returns the offset of the highest existing value. A comparison that is due reads everything again."""
         from millpond.connectors.databases.incremental import HighWaterMark
 
@@ -96,7 +96,7 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
         self._compared_at = self._compared_at or now
         due = start is not None and interval is not None and now - self._compared_at >= interval
         known = HighWaterMark.of(start) if start is not None else None
-        mark = self._asked(lambda connection: self._mark(connection, known))
+        mark = self._asked(lambda connection: self._highest(connection, known))
         if known is not None and not due and (mark is None or _same(mark, known)):
             assert start is not None
             return dict(start)
@@ -109,7 +109,7 @@ class SqlSource(SqlRows, Follows, Parallel, Perishable):
         assert mark is not None
         return {"read": number, "step": start["step"] + 1 if start is not None else 0, **mark.noted()}
 
-    def _mark(self, connection: sa.Connection, known: HighWaterMark | None) -> HighWaterMark | None:
+    def _highest(self, connection: sa.Connection, known: HighWaterMark | None) -> HighWaterMark | None:
         """Returns the highest value, and the rows at it; None if there is nothing (new)."""
         import sqlalchemy as sa
 

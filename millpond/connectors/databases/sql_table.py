@@ -15,7 +15,7 @@ from millpond.connectors.databases.sql_database import Session, SqlDatabase
 from millpond.connectors.table import OutsideTable
 from millpond.errors import BadData, Conflict, ConnectionLost, Error, NotSupported, TypeMismatch
 from millpond.predicates import All, Any_, Compare, IsNull, OneOf, Predicate
-from millpond.records.fitting import fitting_keys
+from millpond.records.lookup_keys import fitting_keys
 from millpond.tables.base import Get, Has, Snapshot
 from millpond.types import Column, type_name
 

@@ -16,10 +16,10 @@ class SqlReading(SessionReading):
 
     def snapshot(self, table: Backend) -> SqlSnapshot:
         assert isinstance(table, SqlTable)
-        return _HeldSnapshot(table, self)
+        return _OpenSnapshot(table, self)
 
 
-class _HeldSnapshot(SqlSnapshot):
+class _OpenSnapshot(SqlSnapshot):
     """Represents a snapshot that keeps its transaction open."""
 
     def __init__(self, table: SqlTable, reading: SqlReading):

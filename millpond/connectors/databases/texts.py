@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.connectors.databases.nested import from_json, to_json
+from millpond.connectors.databases.nested_values import from_json, to_json
 from millpond.types import TIMESTAMP_NTZ, Column
 
 

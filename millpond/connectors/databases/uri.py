@@ -19,7 +19,7 @@ _PART = re.compile(r"""(?:[^&'"]|'[^']*'|"[^"]*"|['"])+""")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DatabaseAddress:
     """Describes where a database is, as far as its URI says; ``rest`` are parameters that are not options
     of Millpond.
     """
@@ -70,7 +70,7 @@ def query_without(uri: str, declared: Sequence[Option]) -> str:
     return f"?{'&'.join(kept)}" if kept else ""
 
 
-def place_of(uri: str, *, names_rows: bool) -> Place:
+def address_of(uri: str, *, names_rows: bool) -> DatabaseAddress:
     """Returns the place of a database with a host; ``names_rows`` says whether the options name a table or a query."""
     before, _ = split_query(uri)
     scheme = before.partition(":")[0]
@@ -92,18 +92,18 @@ def place_of(uri: str, *, names_rows: bool) -> Place:
                 f'"{without_passwords(before)}" names the table "{segments[1]}", and the options name rows too',
                 hint="leave one of them out",
             )
-        return Place(host, port, segments[0], username, password, segments[1])
+        return DatabaseAddress(host, port, segments[0], username, password, segments[1])
     if names_rows or not segments:
         if not names_rows and host is None:
             raise InvalidOption(f'"{without_passwords(uri)}" names no table', hint=_forms(scheme))
-        return Place(host, port, segments[0] if segments else None, username, password)
+        return DatabaseAddress(host, port, segments[0] if segments else None, username, password)
     if port is not None or username is not None:
         raise InvalidOption(
             f'"{without_passwords(before)}" names the database "{segments[0]}" and no table',
             hint=_forms(scheme),
         )
     # One segment, and nothing that only a host has: DATABASE/TABLE. Its case is preserved.
-    return Place(None, None, unquote(parts.netloc), None, None, segments[0])
+    return DatabaseAddress(None, None, unquote(parts.netloc), None, None, segments[0])
 
 
 def _forms(scheme: str) -> str:

@@ -15,9 +15,9 @@ from millpond.connectors.delta.base_version import BaseVersion
 from millpond.connectors.delta.layer import GONE, among, living
 from millpond.errors import NotSupported, UnknownName, did_you_mean
 from millpond.predicates import Predicate
-from millpond.records.fitting import fitting_keys
+from millpond.records.lookup_keys import fitting_keys
 from millpond.tables.base import Found, Snapshot
-from millpond.tables.versioned import VersionedSnapshot
+from millpond.tables.versioned_table import VersionedSnapshot
 from millpond.types import Column, Schema
 
 

@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from millpond.changes import Offset
 from millpond.connectors.abilities import Narrows, Parallel, Perishable
-from millpond.connectors.cdc.capturing import Capturing
+from millpond.connectors.cdc.capture_source import Capturing
 from millpond.connectors.databases.uri import options_in
 from millpond.connectors.delta.client import STORAGE, location, storage_options
 from millpond.connectors.source import LOOK, Source, Split, with_seq
-from millpond.connectors.versioned import Versioned
+from millpond.connectors.versioned_source import Versioned
 from millpond.errors import (
     CaptureLost,
     Error,

@@ -42,8 +42,8 @@ from millpond.errors import (
 )
 from millpond.records.checks import checked
 from millpond.steps import size_text
-from millpond.tables.flushed import FlushedTable, Pending
-from millpond.tables.versioned import VersionedTable
+from millpond.tables.flushed_table import FlushedTable, Pending
+from millpond.tables.versioned_table import VersionedTable
 from millpond.types import Schema
 
 _MOST = 4

@@ -19,8 +19,15 @@ from millpond.formats.avroschema import to_avro
 from millpond.formats.base import COMPRESSIONS as SUFFIXES
 from millpond.formats.base import find_format, has_known_suffix
 from millpond.formats.base import suffix_of as known_suffix
+from millpond.formats.file_writer import (
+    COMPRESSIONS,
+    TEXTS,
+    WRITTEN,
+    check_compression,
+    encode_file,
+    suffix_of,
+)
 from millpond.formats.jsontext import to_cells
-from millpond.formats.writing import COMPRESSIONS, TEXTS, WRITTEN, check_compression, encode_file, suffix_of
 from millpond.options import Option
 from millpond.types import Schema
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from millpond.changes import Offset
 from millpond.connectors.abilities import Follows, Perishable, Rejects, Sheds, Spreads, Steps
 from millpond.connectors.drift import DriftingSource
-from millpond.connectors.files.listing import Entry, Listed, Look, Place, Quiet, unrotated
+from millpond.connectors.files.listing import Entry, FileSet, Listed, Look, Quiet, unrotated
 from millpond.connectors.source import BYTES_OF_A_ROW, Split, with_seq
 from millpond.errors import BadData, Error, SourceChanged, SourceEmpty, without_passwords
 from millpond.formats.base import Format, Piece, find_format, has_known_suffix
@@ -27,7 +27,7 @@ from millpond.formats.blocks import LONGEST_RECORD
 from millpond.formats.csvrecords import QUOTING_OPTIONS
 from millpond.formats.jsondepth import MAX_DEPTH
 from millpond.formats.merge import merge_schemas
-from millpond.formats.received import Received
+from millpond.formats.read_records import Received
 from millpond.options import Option
 from millpond.types import Schema
 
@@ -72,7 +72,7 @@ class FileSplit(Split):
 
 
 class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds, Spreads):
-    """Reads what a ``Place`` lists. Each kind of place is a subclass."""
+    """Reads what a ``FileSet`` lists. Each kind of them is a subclass."""
 
     growing: ClassVar[bool] = False
     """Whether files may grow; otherwise one with more bytes is a different file."""
@@ -84,7 +84,7 @@ class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds, S
 
     @property
     @abstractmethod
-    def place(self) -> Place:
+    def files(self) -> FileSet:
         """Returns where the files are."""
 
     @property
@@ -101,7 +101,7 @@ class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds, S
 
     def _there(self) -> list[str]:
         """Returns the existing paths; raises FileMissing if there are none."""
-        return [s.path for s in self.place.seen()]
+        return [s.path for s in self.files.seen()]
 
     def _format(self, path: str) -> Format:
         named = path if has_known_suffix(path) else unrotated(path)
@@ -109,7 +109,7 @@ class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds, S
 
     def _look(self) -> Look:
         return Look(
-            self.place,
+            self.files,
             self._format,
             growing=self.growing,
             keeps=self.values["on.remove"] == "keep",
@@ -161,8 +161,8 @@ class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds, S
         with self.reading(self.uri):
             if start is None:
                 self._there()
-                return look.first(self.place.seen()).offset(), False
-            found = look.next(Listed.of(start), self.place.seen())
+                return look.first(self.files.seen()).offset(), False
+            found = look.next(Listed.of(start), self.files.seen())
         return found.offset(), look.pending
 
     def stands(self, end: Offset) -> bool:
@@ -297,7 +297,7 @@ class ListedSource(DriftingSource, Follows, Steps, Rejects, Perishable, Sheds, S
 
     def _check_unchanged(self, entry: Entry) -> None:
         """Raises if a file has changed since the offset was made; it may have grown, if its kind does."""
-        now = self.place.find(entry.path)
+        now = self.files.find(entry.path)
         if now is None:
             raise SourceChanged(f'file "{entry.path}" was removed while it was being read')
         same = now.on_any_host == entry.seen.on_any_host

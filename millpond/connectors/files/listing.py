@@ -114,7 +114,7 @@ class Listed:
         return None if self.kept else frozenset({*self.lost, *(e.index for e in self.files if e.gone)})
 
 
-class Place(ABC):
+class FileSet(ABC):
     """Represents where files are: a directory of this machine, an object store."""
 
     @abstractmethod
@@ -134,7 +134,7 @@ class Place(ABC):
         return iter(())
 
 
-class LocalPlace(Place):
+class LocalFiles(FileSet):
     """Represents files of this machine; ``paths`` returns the selected ones."""
 
     def __init__(self, paths: Callable[[], list[str]]):
@@ -207,7 +207,7 @@ class Look:
 
     def __init__(
         self,
-        place: Place,
+        files: FileSet,
         format_of: Callable[[str], Format],
         *,
         growing: bool,
@@ -215,7 +215,7 @@ class Look:
         waits: bool,
         quiet: Quiet,
     ):
-        self._place = place
+        self._files = files
         self._format_of = format_of
         self._growing = growing
         self._keeps = keeps
@@ -240,7 +240,7 @@ class Look:
         used: set[str] = set()
         there = [e for e in before.files if not e.gone]
         for entry in there:
-            now = here.get(entry.path) or self._place.find(entry.path)
+            now = here.get(entry.path) or self._files.find(entry.path)
             still = self._still(entry, now) if now is not None else None
             if still is not None:
                 found[entry.index] = still
@@ -298,7 +298,7 @@ class Look:
         at = whole = form.complete(now.path, entry.at, now.size, final=False)
         if final:
             at = form.complete(now.path, entry.at, now.size, final=True)
-            half = form.name == "jsonl" and at > whole and self._place.read(now.path, at - 1, 1) not in b"}"
+            half = form.name == "jsonl" and at > whole and self._files.read(now.path, at - 1, 1) not in b"}"
             if half and self._waits:  # for an object: the rest must come
                 at = whole
         if not final and at < now.size:
@@ -319,7 +319,7 @@ class Look:
             return None
         if entry.open and now.size > entry.at:
             # Its last record is the same if it lacked nothing but its end.
-            before, after = (self._place.read(now.path, at, 1) for at in (entry.at - 1, entry.at))
+            before, after = (self._files.read(now.path, at, 1) for at in (entry.at - 1, entry.at))
             if before in _ENDS or after not in _ENDS:
                 return None
         return self._read_on(entry, now, final=self._is_quiet(now))
@@ -345,9 +345,9 @@ class Look:
             self._ids = {s.id: s for s in here.values()}
         if entry.id in self._ids:
             yield self._ids[entry.id]
-        for path in self._place.older(entry.path):
+        for path in self._files.older(entry.path):
             if path not in taken and (self._keeps or path in here):
-                now = here.get(path) or self._place.find(path)
+                now = here.get(path) or self._files.find(path)
                 if now is not None:
                     yield now
 
@@ -355,8 +355,8 @@ class Look:
         """Returns a fingerprint of the first bytes of a file."""
         digest = hashlib.blake2b(str(at).encode(), digest_size=12)
         if at <= SMALL:
-            digest.update(self._place.read(path, 0, at))
+            digest.update(self._files.read(path, 0, at))
         else:
             for i in range(_SAMPLES):
-                digest.update(self._place.read(path, (at - _SAMPLE) * i // (_SAMPLES - 1), _SAMPLE))
+                digest.update(self._files.read(path, (at - _SAMPLE) * i // (_SAMPLES - 1), _SAMPLE))
         return digest.hexdigest()

@@ -22,7 +22,7 @@ from millpond.connectors.files.listed_source import (
     FileSplit,
     ListedSource,
 )
-from millpond.connectors.files.listing import LocalPlace, Place
+from millpond.connectors.files.listing import FileSet, LocalFiles
 from millpond.connectors.files.paths import is_pattern, matching_files, path_of
 from millpond.connectors.files.watch import watch
 from millpond.connectors.job_progress import Adopts, JobProgress
@@ -76,15 +76,15 @@ class FileSource(ListedSource, ReadBySpark, Adopts):
             self._format(self.path)
 
     @property
-    def place(self) -> Place:
-        return LocalPlace(self._matching)
+    def files(self) -> FileSet:
+        return LocalFiles(self._matching)
 
     def changes(self, stop: threading.Event) -> Iterator[None]:
         return watch(self.path, max(self.values["watch.interval"], 0.01), stop)
 
     def adopted(self, progress: JobProgress) -> Offset:
         with self.reading(self.path):
-            return adopted(self.uri, self._look(), self.place.seen(), progress).offset()
+            return adopted(self.uri, self._look(), self.files.seen(), progress).offset()
 
     def ranges(self, splits: Sequence[Split], columns: Sequence[str]) -> list[FileRange]:
         known = self.schema()

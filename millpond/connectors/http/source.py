@@ -30,7 +30,7 @@ from millpond.errors import InvalidOption, SourceChanged, SourceEmpty
 from millpond.formats.base import Format, Piece, find_format
 from millpond.formats.csvrecords import QUOTING_OPTIONS
 from millpond.formats.merge import merge_schemas
-from millpond.formats.received import Received
+from millpond.formats.read_records import Received
 from millpond.options import Option
 from millpond.types import Schema
 

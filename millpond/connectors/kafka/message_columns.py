@@ -14,7 +14,7 @@ from millpond.connectors.kafka.consumer import HEADERS
 from millpond.connectors.source import DELETED
 from millpond.formats.keys import Keys, KeyTexts
 from millpond.formats.messages.base import Events, Messages
-from millpond.formats.received import Received, rejected_table
+from millpond.formats.read_records import Received, rejected_table
 from millpond.types import TIMESTAMP, Column, Schema, whole
 
 _PARTS = ("key", "partition", "offset", "timestamp", "headers")

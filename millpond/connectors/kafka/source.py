@@ -40,7 +40,7 @@ from millpond.errors import (
 )
 from millpond.formats.merge import settle_schema
 from millpond.formats.messages.base import SAMPLE, Messages
-from millpond.formats.received import Received
+from millpond.formats.read_records import Received
 from millpond.options import Option, Setting, read_options
 from millpond.retry import AGAIN, Patience
 from millpond.types import Schema, type_name

@@ -15,7 +15,7 @@ from millpond.connectors.source import SEQ, Split
 from millpond.connectors.stand_in import GivenTopic, Message
 from millpond.connectors.stream.source import StreamSource
 from millpond.errors import BadData, SourceEmpty
-from millpond.formats.received import Received
+from millpond.formats.read_records import Received
 from millpond.options import Option
 from millpond.types import Schema
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from millpond.changes import Offset
 from millpond.connectors.abilities import Follows, Steps
-from millpond.connectors.forgetting import Forgets, Held
+from millpond.connectors.retention import Forgets, Hold
 from millpond.connectors.source import Split, with_seq
 from millpond.connectors.stream.source import StreamSource
 from millpond.errors import SourceChanged, SourceError, UnknownName, did_you_mean
@@ -179,7 +179,7 @@ class MemorySource(Follows, Steps, Forgets):
         stream = self._stream()
         return self.latest(None) if stream is None else {"of": stream.uri, **stream.first()}
 
-    def hold(self, start: Offset | None) -> Held | None:
+    def hold(self, start: Offset | None) -> Hold | None:
         stream = self._stream()
         return None if stream is None else stream.hold(self._within(start))
 

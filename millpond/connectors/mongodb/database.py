@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from millpond import faults
 from millpond.changes import Changes, Position
-from millpond.connectors.mongodb.applying import Claim, apply_changes
+from millpond.connectors.mongodb.commit_application import Claim, apply_changes
 from millpond.connectors.mongodb.commits import (
     COMMITS,
     POSITIONS,

@@ -14,7 +14,7 @@ from millpond.connectors.mongodb.rows import MongoRows
 from millpond.connectors.mongodb.values import decoded, encoded, rest_field
 from millpond.errors import BadData, NotSupported
 from millpond.predicates import Predicate
-from millpond.records.fitting import fitting_keys
+from millpond.records.lookup_keys import fitting_keys
 from millpond.tables.base import Snapshot
 from millpond.types import Column, type_name
 

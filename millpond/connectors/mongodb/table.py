@@ -94,7 +94,7 @@ class MongoTable(MongoRows):
         return table
 
     @classmethod
-    def place(cls, values: Mapping[str, Any]) -> str | None:
+    def stored_in(cls, values: Mapping[str, Any]) -> str | None:
         return place_of(str(values.get("url") or ""))
 
     def _set_up(self) -> None:

@@ -1,7 +1,7 @@
 """Reads the changelog of a MySQL or MariaDB table: its part of the binary log of the server.
 
-An offset is a file of that log, a place in it where no transaction is open, when the file was started, and the key that
-the table had.
+An offset is a file of that log, a position in it where no transaction is open, when the file was started, and the key
+that the table had.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pymysql
 
 from millpond.changes import Offset
-from millpond.connectors.cdc.log import Log, Place
+from millpond.connectors.cdc.log import Log, LogPosition
 from millpond.connectors.databases.selects import Rows
 from millpond.connectors.mysql import capture_check
 from millpond.connectors.mysql.events import Dump
@@ -43,7 +43,7 @@ from millpond.errors import (
 from millpond.types import Schema
 
 BEGINNING = 4
-"""The place of the first event of a file."""
+"""The position of the first event of a file."""
 log = logging.getLogger("millpond")
 LOOK = 0.02
 """Seconds between two checks of the end of the log."""
@@ -171,12 +171,12 @@ class BinLog(Log):
         if found is None:
             raise InvalidOption(
                 f'option "cdc.start" cannot be "{where}"',
-                hint="earliest, latest, or a file of the log and a place in it: binlog.000003:4711",
+                hint="earliest, latest, or a file of the log and a position in it: binlog.000003:4711",
             )
         return self._offset(found["file"], int(found["position"]))
 
     def _offset(self, file: str, position: int) -> Offset:
-        """Returns the offset of an existing place."""
+        """Returns the offset of an existing position."""
         dump = Dump(self._database.login, self._server_id, file, position)
         dump.close()
         return {"file": file, "position": position, "made": dump.made, "key": list(self.schema.key)}
@@ -249,7 +249,7 @@ class BinLog(Log):
         return _order((self._dump.file, self._dump.position)) >= _order(goal)
 
     @_alone
-    def horizon(self, start: Offset, rows: int) -> Place:
+    def horizon(self, start: Offset, rows: int) -> LogPosition:
         self._from(start)
         goal = self._status()
         count = sum(t.rows for t in self._transactions)
@@ -272,24 +272,24 @@ class BinLog(Log):
         return _order(self._done)
 
     @_alone
-    def until(self, start: Offset, place: Place) -> Offset:
-        found = self._upto(start, place)
+    def until(self, start: Offset, position: LogPosition) -> Offset:
+        found = self._upto(start, position)
         end = found[-1].end if found else _place(start)
         done = self._done
-        if not found and done is not None and _order(done) <= place:
+        if not found and done is not None and _order(done) <= position:
             moved = done[0] != start["file"] or done[1] - start["position"] > FAR
             end = done if moved else end
         return {**start, "file": end[0], "position": end[1], "made": self._files[end[0]]}
 
-    def _upto(self, start: Offset, place: Place) -> list[Transaction]:
-        """Returns the transactions after an offset and not after a place."""
+    def _upto(self, start: Offset, position: LogPosition) -> list[Transaction]:
+        """Returns the transactions after an offset and not after a position."""
         at = _order(_place(start))
         kept = self._base is not None and self._done is not None and start["file"] in self._files
-        if not (kept and _order(self._base) <= at and place <= _order(self._done)):  # type: ignore[arg-type]
+        if not (kept and _order(self._base) <= at and position <= _order(self._done)):  # type: ignore[arg-type]
             self._from(start)
-            while (_order(self._done) if self._done is not None else at) < place:
+            while (_order(self._done) if self._done is not None else at) < position:
                 self._step()
-        return [t for t in self._transactions if at < _order(t.end) <= place]
+        return [t for t in self._transactions if at < _order(t.end) <= position]
 
     @_alone
     def _between(self, start: Offset, end: Offset) -> list[Step]:
@@ -354,9 +354,9 @@ def _place(offset: Offset) -> tuple[str, int]:
     return offset["file"], offset["position"]
 
 
-def _order(place: tuple[str, int]) -> tuple[int, int]:
-    """Returns a key to sort places by: the files of a log are numbered."""
-    number = place[0].rpartition(".")[2]
+def _order(position: tuple[str, int]) -> tuple[int, int]:
+    """Returns a key to sort positions by: the files of a log are numbered."""
+    number = position[0].rpartition(".")[2]
     if not number.isdigit():
-        raise CaptureRefused(f'"{place[0]}" is no file of a binary log')
-    return int(number), place[1]
+        raise CaptureRefused(f'"{position[0]}" is no file of a binary log')
+    return int(number), position[1]

@@ -15,7 +15,7 @@ from sqlalchemy import exc
 from millpond.connectors.cdc.database import HostedDatabase
 from millpond.connectors.cdc.log import Log
 from millpond.connectors.databases.sqltext import named
-from millpond.connectors.databases.uri import Place
+from millpond.connectors.databases.uri import DatabaseAddress
 from millpond.connectors.mysql.cdc import BinLog
 from millpond.connectors.mysql.internals import close_now, fields_of
 from millpond.connectors.mysql.login import Login
@@ -40,9 +40,9 @@ class MysqlDatabase(HostedDatabase):
     drivername: ClassVar[str] = "mysql+pymysql"
     login: Login
 
-    def __init__(self, uri: str, place: Place, values: Mapping[str, Any]):
-        super().__init__(uri, place, values)
-        self.login = Login(place, values)
+    def __init__(self, uri: str, address: DatabaseAddress, values: Mapping[str, Any]):
+        super().__init__(uri, address, values)
+        self.login = Login(address, values)
         self._snapshots: dict[str, SharedSnapshot] = {}
         self._changing = threading.Lock()
 

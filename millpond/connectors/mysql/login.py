@@ -10,7 +10,7 @@ from typing import Any
 import pymysql
 from pymysql.constants import CR, ER
 
-from millpond.connectors.databases.uri import Place
+from millpond.connectors.databases.uri import DatabaseAddress
 from millpond.connectors.mysql.internals import set_patience
 from millpond.errors import (
     AuthenticationIssue,
@@ -54,14 +54,16 @@ AGAIN = frozenset({ER.LOCK_DEADLOCK, 1412})
 class Login:
     """Describes who logs in where. The options specify what the URI does not, then the environment."""
 
-    def __init__(self, place: Place, values: Mapping[str, Any]):
+    def __init__(self, address: DatabaseAddress, values: Mapping[str, Any]):
         said = os.environ.get
         self._values = values
-        self.host: str = place.host or values["host"] or said("MYSQL_HOST") or "localhost"
-        self.port: int = place.port or values["port"] or int(said("MYSQL_TCP_PORT") or 3306)
-        self.user: str = place.username or values["username"] or said("MYSQL_USER") or said("USER") or "root"
-        self.database: str | None = place.database or values["database"] or said("MYSQL_DATABASE")
-        self._password: str = place.password or values["password"] or said("MYSQL_PWD") or ""
+        self.host: str = address.host or values["host"] or said("MYSQL_HOST") or "localhost"
+        self.port: int = address.port or values["port"] or int(said("MYSQL_TCP_PORT") or 3306)
+        self.user: str = (
+            address.username or values["username"] or said("MYSQL_USER") or said("USER") or "root"
+        )
+        self.database: str | None = address.database or values["database"] or said("MYSQL_DATABASE")
+        self._password: str = address.password or values["password"] or said("MYSQL_PWD") or ""
         self._secured = values["ssl.mode"] or "prefer"
         self._plain = False
         """Whether the server has no TLS, and does not need it."""

@@ -61,4 +61,4 @@ class MysqlSource(CapturingSource):
     def _open(self) -> Database:
         from millpond.connectors.mysql.client import MysqlDatabase
 
-        return MysqlDatabase(self.uri, self.place, self.values)
+        return MysqlDatabase(self.uri, self.database_address, self.values)

@@ -95,7 +95,7 @@ class MysqlTable(ServerTable):
         return MysqlTables(url, replicas, **more)
 
     @classmethod
-    def place(cls, values: Mapping[str, Any]) -> str | None:
+    def stored_in(cls, values: Mapping[str, Any]) -> str | None:
         parts = urlsplit(str(values.get("url") or ""))
         return f"mysql://{parts.hostname or 'localhost'}:{parts.port or 3306}{parts.path or '/'}"
 
@@ -217,7 +217,7 @@ class MysqlTable(ServerTable):
         ]
         with session.waiting(10 if wait else self.database.no_wait):
             session.execute(f"CREATE INDEX {name} ON {self.table} ({', '.join(parts)})")
-        self._young[name] = self.database.moment()
+        self._young[name] = self.database.sequence_number()
 
     def remove_index(self, session: Any, name: str) -> None:
         if name.strip('"') in index_names(session, self.parts):

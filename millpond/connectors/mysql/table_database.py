@@ -17,11 +17,11 @@ import pymysql
 from pymysql import converters
 from pymysql.constants import ER, FIELD_TYPE, SERVER_STATUS
 
+from millpond.connectors.databases.connection_pool import PooledDatabase, PooledSession
 from millpond.connectors.databases.options import LOGIN_OPTIONS, SOCKET_OPTION
-from millpond.connectors.databases.pooled import PooledDatabase, PooledSession
 from millpond.connectors.databases.sql_transactions import SqlWriting
 from millpond.connectors.databases.trouble import Trouble, explained
-from millpond.connectors.databases.uri import options_in, place_of
+from millpond.connectors.databases.uri import address_of, options_in
 from millpond.connectors.mysql.login import LOGIN, LOST, PRIVILEGE, TIMES, Login
 from millpond.errors import (
     AccessRefused,
@@ -94,7 +94,7 @@ class Session:
         self._asking = threading.Lock()
 
     def begin(self, *, write: bool) -> None:
-        self.began = self._database.moment()
+        self.began = self._database.sequence_number()
         if write:
             # What it reads may be newer than its beginning: no version says which rows there were.
             self.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
@@ -162,7 +162,7 @@ class MysqlTables(PooledDatabase):
         database, *others = (login.name for login in self._logins)
         self._may_be_exact = not replicas
         self._home = str(self._logins[0].database)
-        self._moments = count()
+        self._sequence = count()
         names = [f"the database {database}", *(f"the replica {name}" for name in others)]
         super().__init__(names, idle=idle, retry_timeout=retry_timeout)
 
@@ -171,9 +171,9 @@ class MysqlTables(PooledDatabase):
         """Returns the database of the URL, as names of tables have it."""
         return self._home.lower() if self.folds else self._home
 
-    def moment(self) -> int:
+    def sequence_number(self) -> int:
         """Returns a number that grows: it orders beginnings of transactions and new indexes, in this process."""
-        return next(self._moments)
+        return next(self._sequence)
 
     def set_up(self, writing: SqlWriting) -> None:
         session = writing.session
@@ -265,14 +265,14 @@ def _logs_all(session: PooledSession) -> bool:
 def _login(url: str, connect_timeout: float) -> Login:
     declared = (*LOGIN_OPTIONS, SOCKET_OPTION)
     given, rest = options_in(url, declared)
-    place = place_of(url, names_rows=True)
+    address = address_of(url, names_rows=True)
     if rest:
         known = ", ".join(o.name for o in declared)
         raise InvalidOption(
             f'"{rest[0][0]}" in the URL of a database is no option of MySQL', hint=f"known: {known}"
         )
     values: Mapping[str, Any] = {**{o.name: None for o in declared}, **given}
-    login = Login(place, {**values, "connect.timeout": connect_timeout})
+    login = Login(address, {**values, "connect.timeout": connect_timeout})
     if login.database is None:
         raise InvalidOption(
             f'"{without_passwords(url)}" names no database', hint="mysql://user@host:3306/DATABASE"

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.changes import Changes
-from millpond.connectors.databases.nested import from_json, to_json
+from millpond.connectors.databases.nested_values import from_json, to_json
 from millpond.connectors.databases.texts import to_texts
 from millpond.errors import InvalidRecord
 from millpond.types import TIMESTAMP_NTZ, Column, whole

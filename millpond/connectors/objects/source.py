@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from millpond.connectors.files.listed_source import FOLLOWING_OPTIONS, FORMAT_OPTIONS, ListedSource
-from millpond.connectors.files.listing import Place
+from millpond.connectors.files.listing import FileSet
 from millpond.connectors.objects.queue import notifications
-from millpond.connectors.objects.store import STORE_OPTIONS, ObjectPlace, Store, is_pattern
+from millpond.connectors.objects.store import STORE_OPTIONS, ObjectFiles, Store, is_pattern
 from millpond.errors import FileMissing, InvalidOption
 from millpond.formats.base import Format, find_format, has_known_suffix
 from millpond.options import Option
@@ -59,8 +59,8 @@ class ObjectSource(ListedSource):
             )
 
     @property
-    def place(self) -> Place:
-        return ObjectPlace(self._store, self.path, any_suffix=self.values["format"] is not None)
+    def files(self) -> FileSet:
+        return ObjectFiles(self._store, self.path, any_suffix=self.values["format"] is not None)
 
     @property
     def announces(self) -> bool:
@@ -92,7 +92,7 @@ class ObjectSource(ListedSource):
         return patience.wait_for(self._some, on=(FileMissing,), issues=self.issues)
 
     def _some(self) -> list[str]:
-        found = [seen.path for seen in self.place.seen()]
+        found = [seen.path for seen in self.files.seen()]
         if not found:
             raise FileMissing(
                 f'no object matches "{self.uri}"'

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from millpond.connectors.files.listing import Place, Seen
+from millpond.connectors.files.listing import FileSet, Seen
 from millpond.connectors.files.paths import expand_braces
 from millpond.errors import (
     AccessRefused,
@@ -155,7 +155,7 @@ def _said(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-class ObjectPlace(Place):
+class ObjectFiles(FileSet):
     """Represents the objects that a path matches: one, those right below a prefix, or those that match a pattern."""
 
     def __init__(self, store: Store, path: str, *, any_suffix: bool):

@@ -1,8 +1,8 @@
 """Reads the changelog of a PostgreSQL table: logical replication by ``pgoutput``.
 
-An offset is a place in the log after a commit, of one slot of one server: ``{"slot", "lsn", "table", "system"}``, with
-the state of the table: its ``key`` and its ``partitions``, and whether the slot is ``ours``. The slot may remove only
-what is before the start of the last call of ``latest``, so that it is never ahead of what is stored.
+An offset is a position in the log after a commit, of one slot of one server: ``{"slot", "lsn", "table", "system"}``,
+with the state of the table: its ``key`` and its ``partitions``, and whether the slot is ``ours``. The slot may remove
+only what is before the start of the last call of ``latest``, so that it is never ahead of what is stored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from millpond.changes import Offset
-from millpond.connectors.cdc.log import Log, Place
+from millpond.connectors.cdc.log import Log, LogPosition
 from millpond.connectors.postgresql.catalog import Table, by_oid, check, check_server, key_of, partitions
 from millpond.connectors.postgresql.login import Connected, Login, explained, lsn_of, lsn_text
 from millpond.connectors.postgresql.pgoutput import Relation, decode
@@ -59,7 +59,7 @@ class PostgresLog(Log):
         self._stream: Stream | None = None
         self._types: dict[Relation, list[PgType]] = {}
         self._kept = 0
-        """The place up to which everything is stored elsewhere."""
+        """The position up to which everything is stored elsewhere."""
         self._used = False
         """Whether the slot is known to be for this table."""
         self._looked = 0.0
@@ -95,12 +95,12 @@ class PostgresLog(Log):
         return explained(error, self._login.name, self._login.user, lost=True)
 
     def _open_stream(self, start: Offset) -> Stream:
-        place, desk = lsn_of(start["lsn"]), self._asking
+        position, desk = lsn_of(start["lsn"]), self._asking
         self._look(start, desk)
         connection = self._replicating(desk)
         try:
             system, end = system_of(connection)
-            if system != start["system"] or end < place:
+            if system != start["system"] or end < position:
                 raise CaptureLost(
                     f"{self._login.name} is another server than the one that was read, or an older state of it",
                     hint="drop the table and create it again",
@@ -109,13 +109,13 @@ class PostgresLog(Log):
                 "START_REPLICATION SLOT {} LOGICAL {} (proto_version '1', publication_names {})"
             ).format(
                 sql.Identifier(self._slot.name),
-                sql.SQL(lsn_text(place)),
+                sql.SQL(lsn_text(position)),
                 sql.Literal(f'"{self._slot.name}"'),
             )
             result = connection.pgconn.exec_(command.as_bytes(connection))
             if result.status != psycopg.pq.ExecStatus.COPY_BOTH:
                 raise psycopg.errors.error_from_result(result)
-            return Stream(connection, start["table"], place, self._failed)
+            return Stream(connection, start["table"], position, self._failed)
         except psycopg.Error as error:
             connection.close()
             raise self._failed(error) from None
@@ -132,12 +132,12 @@ class PostgresLog(Log):
             raise
 
     def _streaming(self, start: Offset) -> Stream:
-        """Returns the stream, which has everything after a place or will have it."""
+        """Returns the stream, which has everything after a position or will have it."""
         if self._closed:
             raise ConnectionLost(f"the log of {self._login.name} is not followed any more")
-        place = lsn_of(start["lsn"])
+        position = lsn_of(start["lsn"])
         stream = self._stream
-        if stream is not None and (stream.ended is not None or stream.at > place):
+        if stream is not None and (stream.ended is not None or stream.at > position):
             self._end_stream()
             if stream.ended is not None and stream.ended.retryable:
                 raise stream.ended
@@ -195,9 +195,9 @@ class PostgresLog(Log):
         more = {"partitions": parts} if parts is not None else {}
         return {"table": table.oid, "key": list(self.schema.key), **more}
 
-    def _offset(self, place: int, system: str, described: dict[str, Any]) -> Offset:
+    def _offset(self, position: int, system: str, described: dict[str, Any]) -> Offset:
         ours = {"ours": self._slot.made}
-        return {"slot": self._slot.name, "lsn": lsn_text(place), "system": system, **ours, **described}
+        return {"slot": self._slot.name, "lsn": lsn_text(position), "system": system, **ours, **described}
 
     def begun(self) -> None:
         maker, self._maker = self._maker, None
@@ -224,37 +224,37 @@ class PostgresLog(Log):
         self._slot.is_ours(self._asking)
         self._slot.publish(self._asking)
         self._used = True
-        place = state.confirmed if wanted == "earliest" else lsn_of(where.strip())
-        if place < state.confirmed:
+        position = state.confirmed if wanted == "earliest" else lsn_of(where.strip())
+        if position < state.confirmed:
             raise CaptureLost(
                 f'the slot "{self._slot.name}" has the log from {lsn_text(state.confirmed)} on, not from {where}',
                 hint="'cdc.start' = 'earliest' begins where it does",
             )
         connection = self._login.open(replication=True)
         try:
-            return self._offset(place, system_of(connection)[0], self._described(self._asking))
+            return self._offset(position, system_of(connection)[0], self._described(self._asking))
         finally:
             connection.close()
 
     # changes
 
-    def horizon(self, start: Offset, rows: int) -> Place:
-        place = lsn_of(start["lsn"])
+    def horizon(self, start: Offset, rows: int) -> LogPosition:
+        position = lsn_of(start["lsn"])
         with self._turn:
-            if place < self._kept:  # called by one who does not know the current offset yet
+            if position < self._kept:  # called by one who does not know the current offset yet
                 return (self._kept,)
-            self._kept = place
+            self._kept = position
             self._slot.made = self._slot.made or start.get("ours", False)
             stream, desk = self._streaming(start), self._asking
-            stream.forget(place)
+            stream.forget(position)
             if time.monotonic() - self._looked > _LOOK:
                 self._look(start, desk)
             ((now,),) = self._login.ask(desk, "SELECT pg_current_wal_flush_lsn()::text")
             stream.catch_up(lsn_of(now), rows, self._push)
             return (stream.horizon(rows),)
 
-    def until(self, start: Offset, place: Place) -> Offset:
-        (limit,), first = place, lsn_of(start["lsn"])
+    def until(self, start: Offset, position: LogPosition) -> Offset:
+        (limit,), first = position, lsn_of(start["lsn"])
         with self._turn:
             if first < self._kept:
                 return {**start, "lsn": lsn_text(self._kept)}

@@ -15,7 +15,7 @@ from sqlalchemy import exc
 
 from millpond.connectors.cdc.database import HostedDatabase
 from millpond.connectors.cdc.log import Log
-from millpond.connectors.databases.uri import Place
+from millpond.connectors.databases.uri import DatabaseAddress
 from millpond.connectors.postgresql.cdc import PostgresLog
 from millpond.connectors.postgresql.columns import ColumnReader, StrangeValue, can_read, column_reader
 from millpond.connectors.postgresql.copy import copied
@@ -58,7 +58,7 @@ class PostgresDatabase(HostedDatabase):
     drivername: ClassVar[str] = "postgresql+psycopg"
     login: Login
 
-    def __init__(self, uri: str, place: Place, values: Mapping[str, Any]):
+    def __init__(self, uri: str, place: DatabaseAddress, values: Mapping[str, Any]):
         super().__init__(uri, place, values)
         self.login = Login(place, values)
         self._snapshot_connection: Connected | None = None

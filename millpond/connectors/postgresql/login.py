@@ -12,7 +12,7 @@ import psycopg
 from psycopg import errors, sql
 from psycopg.waiting import Ready
 
-from millpond.connectors.databases.uri import Place
+from millpond.connectors.databases.uri import DatabaseAddress
 from millpond.connectors.postgresql.driver import said, trouble
 from millpond.connectors.postgresql.types import SETTINGS
 from millpond.errors import (
@@ -41,7 +41,7 @@ class Login:
     (PGHOST, PGUSER, PGPASSWORD, …), else it is on this machine.
     """
 
-    def __init__(self, place: Place, values: Mapping[str, Any]):
+    def __init__(self, place: DatabaseAddress, values: Mapping[str, Any]):
         host = place.host or values["host"] or os.environ.get("PGHOST") or "localhost"
         given = {
             "host": host,

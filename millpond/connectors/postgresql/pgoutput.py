@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.connectors.cdc.log import ADDED, EMPTIED, ENDED, MOVED, PUT, log_schema
-from millpond.connectors.postgresql.nested import texts_of, with_nulls
+from millpond.connectors.postgresql.nested_text import texts_of, with_nulls
 from millpond.connectors.postgresql.text import from_texts
 from millpond.connectors.postgresql.types import PgType
 from millpond.errors import BadData

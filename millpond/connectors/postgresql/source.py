@@ -46,4 +46,4 @@ class PostgresqlSource(CapturingSource):
     def _open(self) -> Database:
         from millpond.connectors.postgresql.client import PostgresDatabase
 
-        return PostgresDatabase(self.uri, self.place, self.values)
+        return PostgresDatabase(self.uri, self.database_address, self.values)

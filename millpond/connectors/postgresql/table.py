@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from millpond.alterations import TableChange
 from millpond.connectors.databases.alter import Altering, altered
-from millpond.connectors.databases.nested import from_json
+from millpond.connectors.databases.nested_values import from_json
 from millpond.connectors.databases.server_table import SERVER_OPTIONS, ServerTable, escaped
 from millpond.connectors.databases.sql_transactions import SqlWriting
 from millpond.connectors.databases.texts import to_texts
@@ -59,7 +59,7 @@ class PostgresTable(ServerTable):
         return PostgresDatabase(url, replicas, **more)
 
     @classmethod
-    def place(cls, values: Mapping[str, Any]) -> str | None:
+    def stored_in(cls, values: Mapping[str, Any]) -> str | None:
         return spot(str(values.get("url") or ""))
 
     # the table in the database

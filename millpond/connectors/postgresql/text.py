@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.connectors.postgresql.nested import are_null, bytes_of, split, with_nulls
+from millpond.connectors.postgresql.nested_text import are_null, bytes_of, split, with_nulls
 from millpond.connectors.postgresql.types import PgType
 from millpond.errors import BadData
 from millpond.formats.text import Misfit, convert

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from millpond.connectors.databases.pooled import PooledDatabase, PooledSession
+from millpond.connectors.databases.connection_pool import PooledDatabase, PooledSession
 from millpond.connectors.databases.sql_transactions import SqlWriting
 from millpond.connectors.databases.trouble import explained
 from millpond.connectors.postgresql import driver as postgres

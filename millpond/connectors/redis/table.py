@@ -31,7 +31,7 @@ from millpond.connectors.table import shared, url_of
 from millpond.errors import InvalidOption, NotSupported, TypeMismatch, UnknownName, did_you_mean
 from millpond.options import Option
 from millpond.predicates import Predicate
-from millpond.records.fitting import fitting_keys
+from millpond.records.lookup_keys import fitting_keys
 from millpond.retry import for_connections
 from millpond.tables.base import Get, Has, Snapshot
 from millpond.types import Column, Schema, type_name
@@ -116,7 +116,7 @@ class RedisTable(RedisBacked):
         return table
 
     @classmethod
-    def place(cls, values: Mapping[str, Any]) -> str | None:
+    def stored_in(cls, values: Mapping[str, Any]) -> str | None:
         return f"{spot(str(values.get('url') or ''))} {values.get('prefix') or ''}"
 
     def _set_up(self, base: str, values: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from millpond.connectors.databases.client import Database
-from millpond.connectors.databases.uri import Place, split_query
+from millpond.connectors.databases.uri import DatabaseAddress, split_query
 from millpond.errors import (
     ConnectionLost,
     DatabaseMissing,
@@ -35,11 +35,11 @@ class AnyDatabase(Database):
 
     dialect: ClassVar[str] = ""
 
-    def __init__(self, uri: str, place: Place, values: Mapping[str, Any]):
-        self._url = _url_of(uri, place, values["driver"])
+    def __init__(self, uri: str, address: DatabaseAddress, values: Mapping[str, Any]):
+        self._url = _url_of(uri, address, values["driver"])
         if self._url.get_backend_name() in _EXCLUSIVE:
             values = {**values, "pool.max.idle": 0}
-        super().__init__(uri, place, values)
+        super().__init__(uri, address, values)
 
     @property
     def name(self) -> str:
@@ -88,7 +88,7 @@ class AnyDatabase(Database):
         return super().explained(error)
 
 
-def _url_of(uri: str, place: Place, driver: str | None) -> sa.URL:
+def _url_of(uri: str, address: DatabaseAddress, driver: str | None) -> sa.URL:
     before, _ = split_query(uri)
     text = before.partition("://")[2]
     try:
@@ -100,4 +100,4 @@ def _url_of(uri: str, place: Place, driver: str | None) -> sa.URL:
         ) from None
     if driver is not None:
         url = url.set(drivername=f"{url.get_backend_name()}+{driver}")
-    return url.update_query_pairs(place.rest)
+    return url.update_query_pairs(address.rest)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from millpond.connectors.databases.options import CAPTURE_OPTIONS, LOGIN_OPTIONS, SHARED_OPTIONS
 from millpond.connectors.databases.source import SqlSource
-from millpond.connectors.databases.uri import Place
+from millpond.connectors.databases.uri import DatabaseAddress
 from millpond.errors import InvalidOption
 from millpond.options import Option, find_option
 
@@ -25,17 +25,17 @@ class AnySqlSource(SqlSource):
         Option("driver", "text", "the SQLAlchemy driver, in place of the one in the URL"),
     )
 
-    def _place(self, rest: tuple[tuple[str, str], ...]) -> Place:
-        """Returns the place: the URL; parameters that are not options of Millpond belong to it."""
+    def _database_address(self, rest: tuple[tuple[str, str], ...]) -> DatabaseAddress:
+        """Returns the address: the URL; parameters that are not options of Millpond belong to it."""
         for name, _ in rest:
             if find_option((*CAPTURE_OPTIONS, *LOGIN_OPTIONS), name) is not None:
                 raise InvalidOption(
                     f'sql:// has no option "{name}"',
                     hint="'poll.interval' follows a table; where the database is, and who logs in, stands in its URL",
                 )
-        return Place(rest=rest)
+        return DatabaseAddress(rest=rest)
 
     def _open(self) -> Database:
         from millpond.connectors.sql.client import AnyDatabase
 
-        return AnyDatabase(self.uri, self.place, self.values)
+        return AnyDatabase(self.uri, self.database_address, self.values)

@@ -156,7 +156,7 @@ class WrittenTable:
                 connection.rollback()
 
     def _apply(self, connection: sa.Connection, changes: Changes) -> None:
-        marks: dict[str, Any] = {n: sa.bindparam(_mark(i)) for i, n in enumerate(self._schema.names)}
+        marks: dict[str, Any] = {n: sa.bindparam(_value_name(i)) for i, n in enumerate(self._schema.names)}
         if self._schema.key and len(changes):
             same = [self._rows.c[n] == marks[n] for n in self._schema.key]
             keys = self._values(changes.rows, self._schema.key)
@@ -167,7 +167,7 @@ class WrittenTable:
 
     def _values(self, rows: pa.Table, names: Sequence[str]) -> list[dict[str, Any]]:
         """Returns what the driver takes for each row."""
-        marks = [_mark(self._schema.names.index(n)) for n in names]
+        marks = [_value_name(self._schema.names.index(n)) for n in names]
         columns = [self._cells(n, whole(rows.column(n))) for n in names]
         return [dict(zip(marks, row, strict=True)) for row in zip(*columns, strict=True)]
 
@@ -227,7 +227,7 @@ def _transaction(engine: sa.Engine, what: str) -> Iterator[sa.Connection]:
         raise SourceError(f"{what} cannot be written: {_said(error)}") from None
 
 
-def _mark(at: int) -> str:
+def _value_name(at: int) -> str:
     """Returns the name of a value; it is that of no column."""
     return f"millpond_value_{at}"
 

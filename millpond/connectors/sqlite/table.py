@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from millpond.alterations import TableChange
 from millpond.connectors.databases.alter import altered
-from millpond.connectors.databases.nested import from_json, to_json
+from millpond.connectors.databases.nested_values import from_json, to_json
 from millpond.connectors.databases.sql_database import Session
 from millpond.connectors.databases.sql_table import SqlTable, quoted
 from millpond.connectors.databases.sql_transactions import SqlWriting
@@ -87,7 +87,7 @@ class SqliteTable(SqlTable):
         return table
 
     @classmethod
-    def place(cls, values: Mapping[str, Any]) -> str | None:
+    def stored_in(cls, values: Mapping[str, Any]) -> str | None:
         path = _path(values)
         return "sqlite" if path is None else f"sqlite:{path.absolute()}"
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 from millpond.changelog import CHANGES, FIRST
 from millpond.changes import Offset
 from millpond.connectors.abilities import Follows, Steps
-from millpond.connectors.forgetting import Forgets
 from millpond.connectors.pinned_files import Pins
+from millpond.connectors.retention import Forgets
 from millpond.connectors.source import SEQ, Split
 from millpond.errors import InvalidOption
 from millpond.journal.holds import Hold
-from millpond.journal.pinned import Pinned, pin
+from millpond.journal.pinned_files import Pinned, pin
 from millpond.journal.segments import Part, file_start, parts, read_part, stream_end, stream_start
 from millpond.options import Option
 from millpond.types import Schema

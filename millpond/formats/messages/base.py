@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from millpond.errors import BadData, UnknownName, did_you_mean
 from millpond.extensions import classes_in, offered, offered_class
-from millpond.formats.received import no_rows
+from millpond.formats.read_records import no_rows
 from millpond.formats.wire import Described, Schemas
 from millpond.options import Option
 from millpond.types import Schema

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from millpond.sql.functions import Aggregate, by_node
 from millpond.sql.grouping import is_aggregate, is_aggregated, without_filter
-from millpond.sql.running import from_items
+from millpond.sql.running_queries import from_items
 
 
 @dataclass(frozen=True, slots=True)

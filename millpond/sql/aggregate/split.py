@@ -17,7 +17,7 @@ from millpond.sql.aggregate.values import Values, distinct_values, kept_values, 
 from millpond.sql.nodes import WindowStart
 from millpond.sql.order import seq_column
 from millpond.sql.resolve import Input, Resolved
-from millpond.sql.running import Streams
+from millpond.sql.running_queries import Streams
 from millpond.sql.typing import type_of
 from millpond.sql.windowing import Window
 from millpond.types import Column, Schema

@@ -341,7 +341,7 @@ class Creates:
             "table",
             keyed,
             strict=strict,
-            place=self._queries.world.place(values),
+            stored_in=self._queries.world.stored_in(values),
             evicts=self._queries.world.evicts(values),
             versioned=self._queries.world.keeps_versions(values),
             flushed_by=self._queries.world.flushed_by(values),

@@ -28,7 +28,7 @@ from millpond.sql.joins import joins_of, lower_joins, window_watermark
 from millpond.sql.options import ENGINE_OPTIONS, RUNNING_OPTIONS
 from millpond.sql.requested_types import wanted_schemas
 from millpond.sql.resolve import Resolved, Resolver
-from millpond.sql.running import check_recursion, check_running
+from millpond.sql.running_queries import check_recursion, check_running
 from millpond.sql.table_copies import with_named_copies
 from millpond.sql.typing import type_of
 from millpond.sql.userfunctions import UserFunction

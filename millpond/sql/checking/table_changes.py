@@ -69,7 +69,7 @@ def resolve_changes(
 
 
 def _check_table(table: Relation, place: Place | None) -> None:
-    if table.place is not None or table.evicts:
+    if table.stored_in is not None or table.evicts:
         where = "a cache" if table.evicts else "a database"
         raise NotSupported(
             f'EMIT CHANGES of table "{table.name}", which is in {where}, where others may change it',

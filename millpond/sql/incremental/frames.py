@@ -16,7 +16,7 @@ from millpond.sql.resolve import Resolved
 from millpond.sql.typing import type_of
 from millpond.types import Column, Schema
 
-Place = tuple[str, str]
+ColumnId = tuple[str, str]
 """Alias and column, in lower case."""
 
 
@@ -29,22 +29,22 @@ class Frame:
     """Contains an operator, and the places of the columns of the query in its rows."""
 
     node: Node
-    places: Mapping[Place, int]
+    places: Mapping[ColumnId, int]
 
     def knows(self, node: exp.Expr) -> bool:
         """Returns whether all columns of an expression are here."""
-        return all(place_of(c) in self.places for c in outer_columns(node))
+        return all(id_of(c) in self.places for c in outer_columns(node))
 
     def at(self, node: exp.Expr) -> int | None:
         """Returns the place of an expression that is a column."""
         node = node.unnest()
-        return self.places.get(place_of(node)) if isinstance(node, exp.Column) else None
+        return self.places.get(id_of(node)) if isinstance(node, exp.Column) else None
 
     def over(self, node: exp.Expr) -> exp.Expr:
         """Returns the expression over the columns of ``IN``."""
 
         def leaf(found: exp.Column) -> exp.Expr:
-            at = self.places.get(place_of(found))
+            at = self.places.get(id_of(found))
             if at is None:
                 raise NotKept("a correlated subquery")
             return column(IN, Column(column_at(at), self.node.types[at]))
@@ -72,7 +72,7 @@ class Frame:
         return StepNode(self.node, make_outputs(self.node.types, made, where, types))
 
 
-def place_of(node: exp.Column) -> Place:
+def id_of(node: exp.Column) -> ColumnId:
     return node.table.lower(), node.name.lower()
 
 

@@ -12,9 +12,9 @@ from millpond.sql.aggregate.final import replaced
 from millpond.sql.aggregate.find import Call, aggregates, call_of, row_of
 from millpond.sql.aggregate.nodes import column, named, source
 from millpond.sql.conjuncts import all_of, outer_columns
-from millpond.sql.incremental.chosen import is_chosen
-from millpond.sql.incremental.found_by import finds
+from millpond.sql.incremental.choices import is_chosen
 from millpond.sql.incremental.frames import Frame, NotKept, make_outputs
+from millpond.sql.incremental.lookup_columns import finds
 from millpond.sql.incremental.nodes import (
     IN,
     DistinctNode,
@@ -28,7 +28,7 @@ from millpond.sql.incremental.nodes import (
     is_key,
     is_plain,
 )
-from millpond.sql.incremental.taken_back import as_percentile, share_of, taken_back
+from millpond.sql.incremental.retractions import as_percentile, share_of, taken_back
 from millpond.sql.resolve import Input, Resolved
 from millpond.sql.typing import type_of
 from millpond.types import Column, Schema

@@ -11,8 +11,8 @@ from sqlglot import exp
 
 from millpond.sql.aggregate.nodes import cast, column
 from millpond.sql.conjuncts import all_of, compared_alike, conjuncts
-from millpond.sql.incremental.found_by import finds
-from millpond.sql.incremental.frames import Frame, NotKept, Place, make_outputs
+from millpond.sql.incremental.frames import ColumnId, Frame, NotKept, make_outputs
+from millpond.sql.incremental.lookup_columns import finds
 from millpond.sql.incremental.nodes import (
     IN,
     GroupNode,
@@ -158,7 +158,7 @@ def joined(
     if frame.places.keys() & other.places.keys():
         raise NotKept("two inputs of one name")
     width = len(frame.node.types)
-    places: dict[Place, int] = {**frame.places, **{p: at + width for p, at in other.places.items()}}
+    places: dict[ColumnId, int] = {**frame.places, **{p: at + width for p, at in other.places.items()}}
     both = (*frame.node.types, *other.node.types)
     residual = None
     if conditions:

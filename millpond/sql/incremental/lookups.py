@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millpond.sql.incremental.found_by import found_by
+from millpond.sql.incremental.lookup_columns import found_by
 from millpond.sql.incremental.nodes import (
     GroupNode,
     JoinNode,

@@ -18,7 +18,7 @@ from millpond.sql.conjuncts import all_of, conjuncts, outer_columns
 from millpond.sql.grouping import is_aggregated
 from millpond.sql.incremental.frames import NotKept
 from millpond.sql.incremental.joins import SINGLE
-from millpond.sql.running import from_items
+from millpond.sql.running_queries import from_items
 from millpond.sql.typing import output_types, type_of
 from millpond.types import Column
 

@@ -12,7 +12,7 @@ from millpond.sql.conjuncts import bare, conjuncts, disjuncts
 from millpond.sql.grouping import is_aggregated
 from millpond.sql.incremental.frames import NotKept
 from millpond.sql.incremental.nodes import JoinKind
-from millpond.sql.running import from_items
+from millpond.sql.running_queries import from_items
 
 _MORE = ("limit", "offset", "qualify", "having", "group", "with_", "distinct")
 

@@ -16,9 +16,8 @@ from sqlglot import exp
 from millpond.sql.aggregate.nodes import column, named
 from millpond.sql.conjuncts import all_of, conjuncts, outer_columns
 from millpond.sql.grouping import contains_window, is_aggregated
-from millpond.sql.incremental.evaluated import queries
-from millpond.sql.incremental.found_by import finds
-from millpond.sql.incremental.frames import Frame, NotKept, Place, place_of
+from millpond.sql.incremental.evaluated_queries import queries
+from millpond.sql.incremental.frames import ColumnId, Frame, NotKept, id_of
 from millpond.sql.incremental.groups import build_distinct, build_group, build_index, counted
 from millpond.sql.incremental.joins import (
     Item,
@@ -30,6 +29,7 @@ from millpond.sql.incremental.joins import (
     kind_of,
     pairs_of,
 )
+from millpond.sql.incremental.lookup_columns import finds
 from millpond.sql.incremental.nodes import (
     ByChanges,
     JoinKind,
@@ -41,14 +41,14 @@ from millpond.sql.incremental.nodes import (
     is_plain,
     walk,
 )
-from millpond.sql.incremental.ordered import build_top, limits, sort_keys
+from millpond.sql.incremental.order_limit import build_top, limits, sort_keys
 from millpond.sql.incremental.rewrites import AS_JOINS
 from millpond.sql.incremental.subqueries import Membership, Values, factored, membership
 from millpond.sql.incremental.windows import build_window, divided_by
 from millpond.sql.render.duckdb import Unrenderable, render
 from millpond.sql.resolve import Input, Resolved
 from millpond.sql.rewrite import FOR_DUCKDB, rewrite
-from millpond.sql.running import from_items
+from millpond.sql.running_queries import from_items
 from millpond.sql.typing import output_types, type_of
 from millpond.types import Column
 
@@ -64,7 +64,7 @@ def keep_by_changes(resolved: Resolved) -> ByChanges:
     """Returns the operators that keep a view; without them, the first that is recomputed."""
     if any(i.relation.kind != "table" for i in resolved.inputs):
         return ByChanges(None, "an input that is not a table")
-    if any(i.relation.place is not None for i in resolved.inputs):
+    if any(i.relation.stored_in is not None for i in resolved.inputs):
         return ByChanges(None, "a table in a database")
     if any(i.relation.evicts for i in resolved.inputs):
         return ByChanges(None, "a cache, whose rows leave without a change")
@@ -100,7 +100,7 @@ def _columns_used(tree: exp.Expr) -> Mapping[str, set[str]]:
 Ctes = Mapping[str, exp.CTE]
 Joined = tuple[exp.Expr, str, list[exp.Expr], bool]
 """An input of FROM, how it is joined, the conditions of that, and whether at most one of its rows matches another."""
-Partners = Mapping[str, set[Place]]
+Partners = Mapping[str, set[ColumnId]]
 """Columns by the alias of the input whose columns they are compared with."""
 
 
@@ -211,7 +211,7 @@ class _Builder:
             if isinstance(m, Membership):
                 compared += m.conditions
             elif isinstance(m.value, exp.Column):
-                alone.append(place_of(m.value))
+                alone.append(id_of(m.value))
         wanted = _partners(compared, alone)
         frames = [self._input(item, wanted, ctes) for item, *_ in joins]
         if outer:
@@ -346,18 +346,18 @@ def _names(tree: exp.Expr) -> set[str]:
     return {table.name.lower() for table in tree.find_all(exp.Table)}
 
 
-def _partners(conditions: Sequence[exp.Expr], alone: Sequence[Place]) -> Partners:
+def _partners(conditions: Sequence[exp.Expr], alone: Sequence[ColumnId]) -> Partners:
     """Returns the columns that conditions compare with other columns, by the alias of the other. ``alone`` are columns
     that are compared with no other, and that rows are found by.
     """
-    found: dict[str, set[Place]] = {"": set(alone)}
+    found: dict[str, set[ColumnId]] = {"": set(alone)}
     for condition in conditions:
         if isinstance(condition, exp.EQ):
             sides = condition.this.unnest(), condition.expression.unnest()
             if all(isinstance(side, exp.Column) for side in sides):
                 for own, other in (sides, sides[::-1]):
                     if own.table.lower() != other.table.lower():
-                        found.setdefault(other.table.lower(), set()).add(place_of(own))
+                        found.setdefault(other.table.lower(), set()).add(id_of(own))
     return found
 
 

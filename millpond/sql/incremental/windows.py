@@ -11,8 +11,8 @@ from millpond.sql.aggregate.find import call_of, row_of
 from millpond.sql.aggregate.nodes import fitted, named, source
 from millpond.sql.conjuncts import all_of
 from millpond.sql.grouping import is_aggregated
-from millpond.sql.incremental.found_by import finds
-from millpond.sql.incremental.frames import Frame, NotKept, Place, place_of
+from millpond.sql.incremental.frames import ColumnId, Frame, NotKept, id_of
+from millpond.sql.incremental.lookup_columns import finds
 from millpond.sql.incremental.nodes import IN, WindowNode, is_key, is_plain
 from millpond.sql.resolve import Resolved
 from millpond.sql.typing import output_types, type_of
@@ -81,12 +81,12 @@ def _counts_rows(window: exp.Window) -> bool:
     return spec is not None and str(spec.args.get("kind")).upper() == "ROWS"
 
 
-def divided_by(select: exp.Select) -> list[Place]:
+def divided_by(select: exp.Select) -> list[ColumnId]:
     """Returns the columns by which windows of a SELECT divide its rows."""
     clauses = [*select.expressions, *([q.this] if (q := select.args.get("qualify")) else [])]
     windows = [w for clause in clauses for w in clause.find_all(exp.Window)]
     parts = [e.unnest() for w in windows for e in w.args.get("partition_by") or ()]
-    return [place_of(part) for part in parts if isinstance(part, exp.Column)]
+    return [id_of(part) for part in parts if isinstance(part, exp.Column)]
 
 
 def _divided_by(windows: Sequence[exp.Window], frame: Frame) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ from millpond.sql.joins.warnings import unbounded_outer
 from millpond.sql.joins.watermarks import watermark_of
 from millpond.sql.render.spark import expression as spark_expression
 from millpond.sql.resolve import Input, Resolved
-from millpond.sql.running import Streams, check_running, from_items
+from millpond.sql.running_queries import Streams, check_running, from_items
 from millpond.types import Column, Schema
 
 At = Callable[[exp.Expr], Place | None]

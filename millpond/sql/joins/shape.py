@@ -11,7 +11,7 @@ from sqlglot import exp
 from millpond.errors import NotSupported, Place, SqlError
 from millpond.sql.conjuncts import all_of, conjuncts, outer_columns, replace_columns
 from millpond.sql.joins.model import Kind
-from millpond.sql.running import Streams, from_items
+from millpond.sql.running_queries import Streams, from_items
 
 _ROW_BY_ROW = ("", "LEFT")
 _ELSEWHERE = ("from_", "with_", "joins")

@@ -9,7 +9,7 @@ from sqlglot import exp
 from millpond.sql.joins.model import JoinedStreams, StreamWatermark
 from millpond.sql.nodes import WindowStart
 from millpond.sql.resolve import Input, Resolved
-from millpond.sql.running import from_items
+from millpond.sql.running_queries import from_items
 from millpond.sql.windowing import micros
 
 

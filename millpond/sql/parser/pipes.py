@@ -12,7 +12,7 @@ from millpond.errors import SqlSyntaxError
 from millpond.sql.grouping import contains_aggregate, contains_window
 from millpond.sql.nodes import StreamWindow
 from millpond.sql.parser.base import Failure
-from millpond.sql.parser.piped import Pipe, Stage, qualified_columns
+from millpond.sql.parser.pipe_select import Pipe, Stage, qualified_columns
 from millpond.sql.parser.queries import QueryParser
 from millpond.sql.spans import span_of
 from millpond.sql.text import Script

@@ -1,5 +1,5 @@
-"""The contracts of extensions, as tests: a package with a source, a sink, a table, a format or a function of its own
-runs them over it.
+"""Declares the contracts of extensions, as tests: a package with a source, a sink, a table, a format or a function of
+its own runs them over it.
 """
 
 from __future__ import annotations

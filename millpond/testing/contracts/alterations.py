@@ -1,4 +1,4 @@
-"""What every table promises about changes of its columns."""
+"""Tests what every table promises about changes of its columns."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def added(column: Column, value: object = None) -> AddedColumn:
 
 
 class AlterationsSuite(TableSuite):
-    """The tests of a table with the ability ``alter``; others refuse."""
+    """Tests a table with the ability ``alter``; others refuse."""
 
     @pytest.mark.parametrize("change", [added(NOTE), DroppedColumn("qty")])
     def test_a_table_without_the_ability_refuses(self, make: Make, change: TableChange) -> None:

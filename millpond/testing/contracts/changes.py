@@ -1,4 +1,4 @@
-"""Tests of what a table keeps of changes: rows by key and by number, positions, columns."""
+"""Tests what a table keeps of changes: rows by key and by number, positions, columns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from millpond.types import Column, Schema
 
 
 def numbered(*pairs: tuple[int | None, str | None], deleted: list[bool] | None = None) -> Changes:
-    """Changes of LOG by row number."""
+    """Returns changes of LOG by row number."""
     rows = pa.table(
         {
             "Name": pa.array([name for _, name in pairs], pa.string()),
@@ -44,7 +44,7 @@ def names_by_number(table: Any) -> list[tuple[int, str]]:
 
 
 class ChangesSuite(TableSuite):
-    """What is applied, once, all or nothing."""
+    """Tests what is applied, once, all or nothing."""
 
     def test_a_new_table_is_empty(self, make: Make) -> None:
         table = make()

@@ -1,4 +1,4 @@
-"""What every format of files promises, as tests that run over any format.
+"""Tests what every format of files promises; the tests run over any format.
 
 A package that has a format of its own runs them with pytest; it says how a file of the format is written:
 
@@ -33,7 +33,7 @@ from millpond.types import Column, Schema
 
 
 class FormatPlace(ABC):
-    """How files of a format are written."""
+    """Says how files of a format are written."""
 
     name: str
     suffix: str
@@ -53,14 +53,14 @@ class FormatPlace(ABC):
 
 
 def make_format(place: FormatPlace, files: Any = None) -> Format:
-    """The format, as it travels to another process."""
+    """Returns the format, as it travels to another process."""
     made = find_format("", place.name)(place.values, files)
     again: Format = pickle.loads(pickle.dumps(made))
     return again
 
 
 def read(form: Format, path: str, schema: Schema = SCHEMA, pieces: Sequence[Piece] | None = None) -> Any:
-    """The rows of some pieces; each is of exactly the types that were asked for."""
+    """Returns the rows of some pieces; each is of exactly the types that were asked for."""
     batches: list[pa.RecordBatch] = []
     for piece in form.pieces(path) if pieces is None else pieces:
         found = list(form.read(path, schema, pickle.loads(pickle.dumps(piece))))
@@ -72,7 +72,7 @@ def read(form: Format, path: str, schema: Schema = SCHEMA, pieces: Sequence[Piec
 
 
 class FormatContract:
-    """The tests. A subclass has a fixture ``place``."""
+    """Contains the tests. A subclass has a fixture ``place``."""
 
     @pytest.fixture
     def path(self, place: FormatPlace, tmp_path: Path) -> Path:
@@ -163,7 +163,7 @@ class FormatContract:
         assert [*first, *more] == rows(0, 16).to_pylist()
 
     def test_half_a_record_waits(self, place: FormatPlace, path: Path) -> None:
-        """Wherever a writer has come to, what is whole and what comes after it are the file."""
+        """Checks that wherever a writer has come to, what is whole and what comes after it are the file."""
         place.write(path, rows(0, 8))
         form, size = make_format(place), path.stat().st_size
         if not form.grows(str(path)):

@@ -1,4 +1,4 @@
-"""What every function of SQL that another package offers promises, as tests.
+"""Tests what every function of SQL that another package offers promises.
 
 class TestTier(FunctionContract):
     name = "tier"
@@ -19,7 +19,7 @@ from millpond.types import type_name
 
 
 class FunctionContract:
-    """The tests. A subclass has the name of the function, and calls: the arguments as SQL, and the value."""
+    """Contains the tests. A subclass has the name of the function, and calls: the arguments as SQL, and the value."""
 
     name: ClassVar[str]
     calls: ClassVar[tuple[tuple[str, Any], ...]]

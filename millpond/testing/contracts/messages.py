@@ -1,4 +1,4 @@
-"""What every format of messages promises, as tests that run over any of them.
+"""Tests what every format of messages promises; the tests run over any of them.
 
 A package that has such a format runs them with pytest; it says how a message of the format is written:
 
@@ -30,7 +30,7 @@ from millpond.types import Schema
 
 
 class MessagesPlace(ABC):
-    """How messages of a format are written."""
+    """Says how messages of a format are written."""
 
     name: str
     values: Mapping[str, Any] = {}
@@ -53,7 +53,7 @@ class MessagesPlace(ABC):
 
 
 def make_messages(place: MessagesPlace, *, watch: bool = False, schema: Schema | None = None) -> Messages:
-    """The format, as it travels to another process."""
+    """Returns the format, as it travels to another process."""
     kind = find_messages(place.name)
     made = kind(schema or place.schema, defaults(kind.options) | dict(place.values), watch=watch)
     again: Messages = pickle.loads(pickle.dumps(made))
@@ -72,7 +72,7 @@ def events(messages: Messages, values: Sequence[bytes | None]) -> Events:
 
 
 class MessagesContract:
-    """The tests. A subclass has a fixture ``place``."""
+    """Contains the tests. A subclass has a fixture ``place``."""
 
     def test_it_is_found_by_name_and_its_options_have_help(self, place: MessagesPlace) -> None:
         kind = find_messages(place.name.upper())

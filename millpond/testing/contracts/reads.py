@@ -1,4 +1,4 @@
-"""Tests of what a table answers: rows by key, by other columns, as of a snapshot, with every type."""
+"""Tests what a table answers: rows by key, by other columns, as of a snapshot, with every type."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ MAPS = (pa.map_(pa.string(), TIMESTAMP), [{}, {"a": NOON.replace(tzinfo=UTC), "b
 
 
 def stored(table: Any, values: list[Any]) -> list[Any]:
-    """Those of the values that the table stores: one without the ability has no NaN and no infinities."""
+    """Returns those of the values that the table stores: one without the ability has no NaN and no infinities."""
     every = "every_float" in table.abilities
     return [v for v in values if every or not isinstance(v, float) or math.isfinite(v)]
 
 
 class ReadsSuite(TableSuite):
-    """What is read, also while others write."""
+    """Tests what is read, also while others write."""
 
     def test_get_answers_each_row_once(self, make: Make) -> None:
         table = make()
@@ -228,7 +228,7 @@ class ReadsSuite(TableSuite):
         assert table.get(["t"], pa.table({"t": odd})).num_rows == 0
 
     def test_readers_see_whole_commits_while_a_writer_goes_on(self, make: Make) -> None:
-        """Every commit writes one step number to all 200 keys, and moves ten keys between two tiers."""
+        """Checks reads while each commit writes one step number to all 200 keys, and moves ten between two tiers."""
         table = make()
         size = 200
 

@@ -1,4 +1,4 @@
-"""What the tests of tables share: schemas, rows, and where tables live."""
+"""Contains what the tests of tables share: schemas, rows, and where tables live."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ PAIRS = Schema(
 
 @dataclass(frozen=True)
 class TablePlace:
-    """The options of tables that live together: the ``backend`` by its name, its ``settings`` as SQL gives them, and
-    the state directory."""
+    """Contains the options of tables that live together: the ``backend`` by its name, its ``settings`` as SQL gives
+    them, and the state directory.
+    """
 
     backend: str
     settings: Mapping[str, str]

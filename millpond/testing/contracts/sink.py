@@ -1,4 +1,4 @@
-"""What every sink promises, as tests that run over any sink.
+"""Tests what every sink promises; the tests run over any sink.
 
 A package that has a sink of its own runs them with pytest, over a place that it can read back:
 
@@ -35,7 +35,7 @@ NAME = "contract"
 
 
 class SinkPlace(ABC):
-    """Where a sink writes to."""
+    """Says where a sink writes to."""
 
     uri: str
     values: Mapping[str, Any] = {}
@@ -80,7 +80,7 @@ def _spark(*formats: str) -> Any:
 
 
 class SinkContract:
-    """The tests. A subclass has a fixture ``place``: a new one for each test."""
+    """Contains the tests. A subclass has a fixture ``place``: a new one for each test."""
 
     def test_options_are_declared_with_help(self, place: SinkPlace) -> None:
         sink = find_sink(place.uri)
@@ -93,7 +93,7 @@ class SinkContract:
         assert make_sink(place).guarantee
 
     def test_what_is_not_opened_writes_nothing(self, place: SinkPlace) -> None:
-        """A statement that is only explained makes a sink as well."""
+        """Checks a sink as a statement makes it that is only explained."""
         make_sink(place).close()
         assert place.written() == []
 
@@ -171,7 +171,7 @@ class SinkContract:
         sink.close()
 
     def test_an_exact_sink_shuts_out_those_that_were_opened_before(self, place: SinkPlace) -> None:
-        """One of a process that was thought dead writes nothing more."""
+        """Checks that one of a process that was thought dead writes nothing more."""
         before = open_sink(place)
         if not before.exact:
             return

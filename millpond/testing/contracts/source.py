@@ -1,4 +1,4 @@
-"""What every source promises, as tests that run over any source.
+"""Tests what every source promises; the tests run over any source.
 
 A package that has a source of its own runs them with pytest, over a place that it can write to:
 
@@ -43,7 +43,7 @@ def rows(first: int, count: int) -> pa.Table:
 
 
 class SourcePlace(ABC):
-    """Where a source reads from."""
+    """Says where a source reads from."""
 
     uri: str
     values: Mapping[str, Any] = {}
@@ -80,7 +80,7 @@ def through_json(offset: Offset) -> Offset:
 
 
 def read(source: Source, start: Offset | None, end: Offset) -> pa.Table:
-    """The rows of a range; splits and source travel as they would to an executor. What Spark reads, it reads."""
+    """Returns the rows of a range; splits and source travel as to an executor. What Spark reads, it reads."""
     if isinstance(source, NativeSource):
         return read_by_spark(pickle.loads(pickle.dumps(source)), start, end)
     splits: list[Split] = pickle.loads(pickle.dumps(source.splits(start, end)))
@@ -122,7 +122,7 @@ def content(table: pa.Table) -> list[dict[str, Any]]:
 
 
 class SourceContract:
-    """The tests. A subclass has a fixture ``place``: a new one for each test."""
+    """Contains the tests. A subclass has a fixture ``place``: a new one for each test."""
 
     def test_options_are_declared_with_help(self, place: SourcePlace) -> None:
         source = find_source(place.uri)
@@ -151,7 +151,7 @@ class SourceContract:
             assert read(open_source(place), None, end).equals(once)
 
     def test_what_is_received_is_what_is_read(self, place: SourcePlace) -> None:
-        """With nothing put aside where nothing is wrong; the places are the sequence numbers."""
+        """Checks that nothing is put aside where nothing is wrong; the places are the sequence numbers."""
         place.add(rows(0, 20))
         source = open_source(place)
         splits = [] if isinstance(source, NativeSource) else source.splits(None, source.latest(None))
@@ -162,7 +162,9 @@ class SourceContract:
             assert not any(p.rejected.num_rows for p in parts)
 
     def test_ranges_continue_one_another(self, place: SourcePlace) -> None:
-        """Rows and sequence numbers of the parts are those of the whole; or the whole is another one each time."""
+        """Checks that rows and sequence numbers of the parts are those of the whole; or the whole is another one each
+        time.
+        """
         source = open_source(place)
         place.add(rows(0, 8))
         ends: list[Offset] = [source.latest(None)]

@@ -1,4 +1,4 @@
-"""What every table promises, as tests that run over any backend.
+"""Tests what every table promises; the tests run over any backend.
 
 A package that has a backend of its own runs them with pytest:
 
@@ -16,4 +16,4 @@ from millpond.testing.contracts.reads import ReadsSuite
 
 
 class TableContract(AlterationsSuite, ChangesSuite, ReadsSuite):
-    """The tests. A subclass has a fixture ``new_place``: each call makes a place that nothing has used yet."""
+    """Contains the tests. A subclass has a fixture ``new_place``: each call makes a place that nothing has used yet."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pyarrow as pa
 
-from millpond.sql.incremental.found_by import found_by
+from millpond.sql.incremental.lookup_columns import found_by
 from millpond.sql.incremental.nodes import Node
 from millpond.sql.resolve import Resolved
 from millpond.store.change_feed import Touched

@@ -14,7 +14,7 @@ from millpond.records.values import Unfit
 from millpond.sql.functions import by_name
 from millpond.sql.functions.base import Aggregate
 from millpond.sql.incremental.nodes import IN, GroupNode, Kept, column_at
-from millpond.sql.incremental.taken_back import taken_back
+from millpond.sql.incremental.retractions import taken_back
 from millpond.views.expressions import Computed, answer_of, picker
 from millpond.views.operators.base import Answered, Operator, Recompute, Round
 from millpond.views.operators.memory import mean, tidy
@@ -24,9 +24,9 @@ Load = Callable[[Any, int, Any, Any], None]
 
 
 class Group(Operator):
-    """``_groups`` has for each key the number of rows and the states of the aggregates, as a list; the state of a
-    regrouped one is its value. A group that did not change since ``load`` is its place in the rows of ``_rest``, which
-    the query returned.
+    """Keeps groups: ``_groups`` has for each key the number of rows and the states of the aggregates, as a list; the
+    state of a regrouped one is its value. A group that did not change since ``load`` is its place in the rows of
+    ``_rest``, which the query returned.
     """
 
     def __init__(self, node: GroupNode, child: Operator, below: Operator | None, evaluator: Evaluator):

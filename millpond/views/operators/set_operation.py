@@ -11,7 +11,7 @@ from millpond.views.rows import Delta, Row, by_key
 
 
 class SetOperation(Operator):
-    """``_counts`` has for each row how often it occurs on the left and on the right side."""
+    """Keeps a set operation: ``_counts`` has for each row how often it occurs on the left and on the right side."""
 
     def __init__(self, node: SetNode, sides: Sequence[Operator]):
         super().__init__(node)

@@ -19,7 +19,7 @@ _place = itemgetter(0)
 
 
 class Top(Operator):
-    """``_rows`` are the first rows of the input; all of them, unless ``_more``."""
+    """Keeps the first rows: ``_rows`` are those of the input; all of them, unless ``_more``."""
 
     def __init__(self, node: TopNode, child: Operator):
         super().__init__(node)

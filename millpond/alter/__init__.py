@@ -1,0 +1,1 @@
+"""Runs ALTER TABLE, and finds what a change of columns breaks or takes with it."""

@@ -1,0 +1,1 @@
+"""Contains what the statements of an app have in common: checks, declares, saves, starts and drops them."""

@@ -1,0 +1,1 @@
+"""Upgrades a state directory to a changed file: compares, decides, plans and commits."""
