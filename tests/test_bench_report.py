@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,20 @@ def test_only_what_was_measured_is_replaced(tmp_path: Path, monkeypatch: pytest.
     assert text.endswith("\nthe end\n") and text.count("<!--") == 2
     chart = (tmp_path / "benchmarks.svg").read_text(encoding="utf-8")
     assert all(shown in chart for shown in ("1,000 rows", "SQLite: 200,000", "a dict: 8,000,000"))
+
+
+def test_what_a_change_took_does_not_name_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "benchmarks.md"
+    page.write_text(PAGE, encoding="utf-8")
+    with monkeypatch.context() as patch:
+        patch.setattr(report, "DOCS", tmp_path)
+        for seconds in (0.25, 0.5):
+            detail = f"{seconds * 1e3:.0f} ms"
+            report.write([Figure("V2", "total", 1 / seconds, 8, "of 1 row", "changes", detail=detail)])
+    rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| V")]
+    assert [r.split("|")[2:6] for r in rows] == [
+        [" total ", " 2 changes/s, 500 ms ", " of 1 row: 8 changes/s ", " 0.25 "]
+    ]
+    written = (report.DOCS / "benchmarks.md").read_text(encoding="utf-8").splitlines()
+    names = [row.split("|")[2] for row in written if re.match(r"\| [A-Z]\d", row)]
+    assert names and not [name for name in names if re.search(r"\d [mµ]?s\b", name.replace("of 1 s,", ""))]

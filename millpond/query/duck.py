@@ -15,7 +15,7 @@ import pyarrow as pa
 from millpond import allowance
 from millpond.clock import Clock
 from millpond.errors import Error, QueryFailed
-from millpond.query import decimals
+from millpond.query import decimals, internals
 from millpond.query.idle import Connection, IdleConnections
 from millpond.query.jsonpaths import FUNCTIONS
 from millpond.query.low_priority import started_low
@@ -218,10 +218,9 @@ class Duck:
                 cursor.close()
 
     def _answer(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
-        found = cursor.sql(sql)
         if self._memory is None:
-            return found.to_arrow_table()
-        with found.to_arrow_reader(_BATCH_ROWS) as reader:
+            return internals.table_of(cursor, sql)
+        with internals.reader_of(cursor, sql, _BATCH_ROWS) as reader:
             return _read(reader)
 
     def close(self) -> None:

@@ -39,9 +39,12 @@ class Touched:
         self._numbers: list[pa.ChunkedArray] = []
         self._rows = 0
         self.everything = False
+        self._between: tuple[Snapshot, Snapshot, tuple[pa.Table, pa.Table] | None] | None = None
+        """The last answer of ``between``: several views may ask for it, and one in several ways."""
 
     def add(self, changes: Changes) -> None:
         self._rows += len(changes)
+        self._between = None
         if self.everything or self._rows > MOST_ROWS:
             self.lose()
             return
@@ -59,7 +62,7 @@ class Touched:
 
     def lose(self) -> None:
         """Records that the changes of a commit are not known."""
-        self.everything = True
+        self.everything, self._between = True, None
         self._parts, self._numbers = [], []
 
     def __len__(self) -> int:
@@ -78,6 +81,11 @@ class Touched:
         """
         if self.everything:
             return None
+        if self._between is None or self._between[0] is not before or self._between[1] is not now:
+            self._between = before, now, self._compared(before, now)
+        return self._between[2]
+
+    def _compared(self, before: Snapshot, now: Snapshot) -> tuple[pa.Table, pa.Table] | None:
         key = list(self._schema.key)
         if key:
             keys = self.rows()

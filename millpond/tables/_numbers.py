@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
 
+_FEW = 64
+"""Rows up to which each is searched for alone."""
 Slots = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
@@ -80,7 +83,15 @@ class RowNumbers:
         """Returns the newest slot of each row, -1 if there is none."""
         if self._numbers is None:
             return np.where((rows >= 0) & (rows < self.slots), rows, -1)
-        return np.fromiter(map(self._find, rows.tolist()), np.int64, len(rows))
+        if len(rows) <= _FEW:
+            return np.fromiter(map(self._find, rows.tolist()), np.int64, len(rows))
+        found = np.full(len(rows), -1)
+        if self._moved:
+            found = np.fromiter(map(self._moved.get, rows.tolist(), repeat(-1)), np.int64, len(rows))
+        left = np.flatnonzero(found < 0)
+        if len(left):
+            found[left] = self._search(self._numbers, rows[left])
+        return found
 
     def kept(self, keep: Flags) -> RowNumbers:
         """Returns the numbers of only the remaining slots."""
@@ -105,6 +116,24 @@ class RowNumbers:
         start, end = self._starts[at], self._ends[at]
         slot = start + int(np.searchsorted(self._numbers[start:end], row))
         return slot if slot < end and self._numbers[slot] == row else -1
+
+    def _search(self, numbers: Slots, rows: Slots) -> Slots:
+        """Returns the slots of many rows in the runs, -1 for those that are in none: halves the places of all of them
+        at once.
+        """
+        if not self._firsts:
+            return np.full(len(rows), -1)
+        run = np.searchsorted(np.array(self._firsts), rows, side="right") - 1
+        low, end = np.array(self._starts)[run], np.array(self._ends)[run]
+        high, last = end.copy(), len(numbers) - 1
+        while (open_ := low < high).any():
+            middle = (low + high) // 2
+            less = numbers[np.minimum(middle, last)] < rows
+            low = np.where(open_ & less, middle + 1, low)
+            high = np.where(open_ & ~less, middle, high)
+        there = (run >= 0) & (low < end)
+        there &= numbers[np.minimum(low, last)] == rows
+        return np.where(there, low, -1)
 
     def _store(self, numbers: Slots) -> None:
         first, after = self.slots, self.slots + len(numbers)

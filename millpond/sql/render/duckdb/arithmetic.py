@@ -26,6 +26,7 @@ from millpond.sql.typing.functions import as_operator
 from millpond.sql.typing.operators import decimal_operand, plain_number
 from millpond.types import TIMESTAMP, TIMESTAMP_NTZ
 
+_DIGITS_OF_64_BITS = 18
 _SYMBOLS: dict[type[exp.Expr], str] = {
     exp.Add: "+",
     exp.Sub: "-",
@@ -89,7 +90,20 @@ def _decimal(r: Expressions, node: exp.Expr, result: pa.DataType) -> str:
         operation = "subtract" if isinstance(node, exp.Sub | exp.SafeSubtract) else "add"
         return _wide(operation, left, a, right, b, result)
     symbol = _SYMBOLS[type(node)]
+    if _type_of_sum(a, b) == result:
+        return f"({left} {symbol} {right})"
     return typed(f"({cast(left, a, result)} {symbol} {cast(right, b, result)})", result)
+
+
+def _type_of_sum(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    """Returns the type that DuckDB gives a sum or difference: mostly Spark's, which spares casts of every value. None
+    if that has too few digits: it does not leave 64 bits by itself.
+    """
+    scale = max(a.scale, b.scale)
+    digits = max(a.precision - a.scale, b.precision - b.scale) + scale + 1
+    if digits > _DIGITS_OF_64_BITS >= max(a.precision, b.precision):
+        return None
+    return pa.decimal128(min(digits, decimals.MAX_PRECISION), scale)
 
 
 def _wide(operation: str, left: str, a: pa.DataType, right: str, b: pa.DataType, result: pa.DataType) -> str:
