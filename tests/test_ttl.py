@@ -97,6 +97,45 @@ def test_every_type_of_a_time(dtype: str, value: Any, leaves: int) -> None:
         assert ids(app) == []
 
 
+@pytest.mark.parametrize("extension", ["memory", "sqlite"])
+def test_retention_is_another_name_of_it(extension: str, tmp_path: Path) -> None:
+    clock = ManualClock(BEGIN)
+    sql = f"""
+    CREATE TABLE t (id INT PRIMARY KEY, at TIMESTAMP)
+      WITH ('extension' = '{extension}', 'retention' = '1h', 'ttl.column' = 'at');
+    """
+    with App(sql, state=tmp_path, _clock=clock, _direct=True) as app:
+        assert "'retention' = '1h'" in app.sql("SHOW CREATE TABLE t").rows()[0]["statement"]
+        app.table("t").bulk_insert([{"id": i, "at": at(i)} for i in range(60)])
+        clock.advance(90 * 60)
+        app.drain()
+        assert ids(app) == list(range(30, 60))
+        app.sql("ALTER TABLE t SET ('retention' = '1 day')")
+        text = app.sql("SHOW CREATE TABLE t").rows()[0]["statement"]
+        assert "'retention' = '86400s', 'ttl.column' = 'at'" in text
+        with pytest.raises(Error, match="is set twice"):
+            app.sql("ALTER TABLE t SET ('retention' = '2 days', 'ttl' = '3 days')")
+        clock.advance(60 * 60)
+        app.drain()
+        assert ids(app) == list(range(30, 60))
+    with App(text, state=tmp_path, upgrade=True, _clock=clock, _direct=True) as app:
+        clock.advance(24 * 60 * 60)
+        app.drain()
+        assert ids(app) == []
+
+
+def test_a_retention_next_to_a_window_is_that_of_the_window() -> None:
+    sql = """
+    CREATE STREAM s (id INT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL 5 SECONDS);
+    CREATE TABLE t AS SELECT COUNT(*) AS n FROM s WINDOW TUMBLING(1m) WITH ('retention' = '1h');
+    """
+    with App(sql) as app:
+        relation = app._runtime.catalog.find("t")
+        assert relation is not None and relation.ttl is None
+        with pytest.raises(Error, match="the columns of table"):
+            app.sql("ALTER TABLE t SET ('retention' = '1d')")
+
+
 def test_a_table_that_a_stream_fills(tmp_path: Path) -> None:
     clock = ManualClock(BEGIN)
     sql = """
@@ -291,7 +330,18 @@ PLAIN = "CREATE TABLE t (id INT, at TIMESTAMP) WITH "
         (PLAIN + "('ttl' = '1d', 'ttl.column' = 'att')", 'column "att" of .* is not in table "t"'),
         (PLAIN + "('ttl' = '1d', 'ttl.column' = 'id')", 'is for a TIMESTAMP or DATE, "id" is INT'),
         (PLAIN + "('ttl.column' = 'at')", "'ttl.column' needs 'ttl'"),
-        (PLAIN + "('retention' = '1d')", "with 'ttl'"),
+        (PLAIN + "('ttl' = '1d', 'retention' = '1d')", 'option "retention" of table "t" is set twice'),
+        (PLAIN + "('retention' = '10MB')", 'option "retention" of table "t" cannot be "10MB"'),
+        (PLAIN + "('retention' = '0s')", 'option "retention" .* must be greater than 0'),
+        (PLAIN + "('retention' = '1d', 'ttl.column' = 'att')", 'column "att" of .* is not in table "t"'),
+        (
+            "CREATE STREAM s (id INT); CREATE TABLE t WITH ('retention' = '1d') AS SELECT COUNT(*) AS n FROM s",
+            "it has no 'retention'",
+        ),
+        (
+            "CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t VALUES (1) WITH ('retention' = '1d')",
+            "retention",
+        ),
         (
             "CREATE STREAM s (id INT); CREATE TABLE t WITH ('ttl' = '1d') AS SELECT COUNT(*) AS n FROM s",
             'table "t" is a live aggregate',
