@@ -148,7 +148,7 @@ def read_options(owner: str, declared: Sequence[Option], settings: Iterable[Sett
     declared, is set twice or has a wrong value is an error; several raise CheckFailed.
     """
     values: dict[str, Any] = defaults(declared)
-    seen: set[str] = set()
+    seen: dict[str, str] = {}
     errors: list[SqlError] = []
     for setting in settings:
         option = find_option(declared, setting.name)
@@ -156,11 +156,12 @@ def read_options(owner: str, declared: Sequence[Option], settings: Iterable[Sett
             errors.append(unknown_option(owner, declared, setting))
             continue
         name = setting.name.lower() if _is_family(option) else option.name
-        if name in seen:
-            errors.append(
-                InvalidOption(f'option "{setting.name}" of {owner} is set twice', place=setting.place)
-            )
-        seen.add(name)
+        if (other := seen.get(name)) is not None:
+            same = setting.name.lower() == other.lower()
+            hint = None if same else f'"{other}" is another name of it: leave one of them out'
+            message = f'option "{setting.name}" of {owner} is set twice'
+            errors.append(InvalidOption(message, hint=hint, place=setting.place))
+        seen[name] = setting.name
         try:
             values[name] = _parse(option, setting.value)
         except ValueError as e:

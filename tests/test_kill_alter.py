@@ -15,6 +15,7 @@ import pytest
 
 from millpond import App
 from millpond.testing.faults import killing
+from tests.servers import Servers
 from tests.test_kill import run_to_the_end, running
 
 ADD, RENAME = ("ADD COLUMN c INT", [1, 2, "x", None]), ("RENAME COLUMN a TO c", [1, 2, "x"])
@@ -33,11 +34,19 @@ KILLS = {
         ("alter: changed in the database", RENAME),
         ("alter: changed in the database", DROP),
     ],
+    "a server": [
+        ("alter: pending", DROP),
+        ("alter: changed in the database", ("ADD COLUMN c INT DEFAULT 7", [1, 2, "x", 7])),
+        ("alter: changed in the database", RENAME),
+        ("alter: journalled", WIDEN),
+    ],
 }
 
 
 def sql_of(extension: str) -> str:
-    return f"CREATE TABLE t (id INT PRIMARY KEY, a INT, b STRING) WITH (extension = '{extension}');"
+    """Returns the table with that extension, or with those options."""
+    where = extension if "=" in extension else f"extension = '{extension}'"
+    return f"CREATE TABLE t (id INT PRIMARY KEY, a INT, b STRING) WITH ({where});"
 
 
 def work(state: str, extension: str, alter: str, point: str) -> None:
@@ -161,17 +170,34 @@ def test_an_app_that_only_reads_changes_nothing(point: str, tmp_path: Path) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("extension", ["memory", "sqlite"])
 def test_either_before_or_after(extension: str, tmp_path: Path) -> None:
-    before = [["id", 1], ["a", 2], ["b", "x"]]
-    for number, (point, (alter, values)) in enumerate(KILLS[extension]):
-        command = (sys.executable, "-m", __name__, str(tmp_path / str(number)), extension, alter)
-        with running(*command, point) as process:
-            _, err = process.communicate(timeout=100)
-            assert process.returncode == -9, (point, err)
-        (found,) = json.loads(run_to_the_end(*command, "").splitlines()[-1])
-        if point in ("alter: checked", "journal: written"):
-            assert found == before, (point, alter)
-        else:
-            assert [v for _, v in found] == values and (found != before or "TYPE" in alter), (point, alter)
+    for number, kill in enumerate(KILLS[extension]):
+        check_kill(extension, str(tmp_path / str(number)), *kill)
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+def test_either_before_or_after_on_a_server(kind: str, servers: Servers, tmp_path: Path) -> None:
+    for number, kill in enumerate(KILLS["a server"]):
+        name = f"killed{number}"
+        url = (
+            servers.postgresql.new_schema(name)
+            if kind == "postgresql"
+            else servers.mariadb.new_database(name)
+        )
+        check_kill(f"extension = '{kind}', url = '{url}'", str(tmp_path / str(number)), *kill)
+
+
+def check_kill(extension: str, state: str, point: str, change: tuple[str, list[object]]) -> None:
+    """Kills a process that changes the table, and checks what is there after the next start."""
+    before, (alter, values) = [["id", 1], ["a", 2], ["b", "x"]], change
+    command = (sys.executable, "-m", __name__, state, extension, alter)
+    with running(*command, point) as process:
+        _, err = process.communicate(timeout=100)
+        assert process.returncode == -9, (point, err)
+    (found,) = json.loads(run_to_the_end(*command, "").splitlines()[-1])
+    if point in ("alter: checked", "journal: written"):
+        assert found == before, (point, alter)
+    else:
+        assert [v for _, v in found] == values and (found != before or "TYPE" in alter), (point, alter)
 
 
 if __name__ == "__main__":

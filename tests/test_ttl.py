@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from millpond import App
@@ -30,6 +34,11 @@ BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 KINDS = [kind for kind in EVERY if getattr(kind, "values", (kind,))[0] not in ("cache", "redis")]
 
 
+Where = Callable[[], str]
+TIMED = [kind for kind in KINDS if getattr(kind, "values", (kind,))[0] not in ("delta", "flushed")]
+"""Kinds that store when a row was last changed."""
+
+
 def at(minutes: float) -> datetime:
     return BEGIN + timedelta(minutes=minutes)
 
@@ -41,6 +50,16 @@ def ids(app: App, table: str = "t") -> list[int]:
 def options(places: Places, kind: str) -> str:
     place = places.new(kind)
     return ", ".join(f"'{k}' = '{v}'" for k, v in {"extension": place.backend, **place.settings}.items())
+
+
+@pytest.fixture
+def where(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
+    """Returns what makes the options of a table in a new place; only what needs a server starts one."""
+    if kind in ("memory", "sqlite"):
+        made = itertools.count()
+        form = {"memory": "", "sqlite": ", 'sync' = 'false', 'path' = '{}'"}[kind]
+        return lambda: f"'extension' = '{kind}'" + form.format(tmp_path / f"{next(made)}.db")
+    return partial(options, request.getfixturevalue("places"), kind)
 
 
 @pytest.mark.parametrize("key", ["", "PRIMARY KEY"])
@@ -95,6 +114,45 @@ def test_every_type_of_a_time(dtype: str, value: Any, leaves: int) -> None:
         clock.advance(0.000001)
         app.drain()
         assert ids(app) == []
+
+
+@pytest.mark.parametrize("extension", ["memory", "sqlite"])
+def test_retention_is_another_name_of_it(extension: str, tmp_path: Path) -> None:
+    clock = ManualClock(BEGIN)
+    sql = f"""
+    CREATE TABLE t (id INT PRIMARY KEY, at TIMESTAMP)
+      WITH ('extension' = '{extension}', 'retention' = '1h', 'ttl.column' = 'at');
+    """
+    with App(sql, state=tmp_path, _clock=clock, _direct=True) as app:
+        assert "'retention' = '1h'" in app.sql("SHOW CREATE TABLE t").rows()[0]["statement"]
+        app.table("t").bulk_insert([{"id": i, "at": at(i)} for i in range(60)])
+        clock.advance(90 * 60)
+        app.drain()
+        assert ids(app) == list(range(30, 60))
+        app.sql("ALTER TABLE t SET ('retention' = '1 day')")
+        text = app.sql("SHOW CREATE TABLE t").rows()[0]["statement"]
+        assert "'retention' = '86400s', 'ttl.column' = 'at'" in text
+        with pytest.raises(Error, match="is set twice"):
+            app.sql("ALTER TABLE t SET ('retention' = '2 days', 'ttl' = '3 days')")
+        clock.advance(60 * 60)
+        app.drain()
+        assert ids(app) == list(range(30, 60))
+    with App(text, state=tmp_path, upgrade=True, _clock=clock, _direct=True) as app:
+        clock.advance(24 * 60 * 60)
+        app.drain()
+        assert ids(app) == []
+
+
+def test_a_retention_next_to_a_window_is_that_of_the_window() -> None:
+    sql = """
+    CREATE STREAM s (id INT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL 5 SECONDS);
+    CREATE TABLE t AS SELECT COUNT(*) AS n FROM s WINDOW TUMBLING(1m) WITH ('retention' = '1h');
+    """
+    with App(sql) as app:
+        relation = app._runtime.catalog.find("t")
+        assert relation is not None and relation.ttl is None
+        with pytest.raises(Error, match="the columns of table"):
+            app.sql("ALTER TABLE t SET ('retention' = '1d')")
 
 
 def test_a_table_that_a_stream_fills(tmp_path: Path) -> None:
@@ -184,12 +242,13 @@ def test_the_app_looks_by_itself() -> None:
 
 
 @pytest.mark.parametrize("key", ["", "PRIMARY KEY"])
+@pytest.mark.parametrize("kind", TIMED)
 def test_rows_leave_some_time_after_their_last_change(
-    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, key: str, where: Where, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(expired_rows, "PIECE", 7)
     clock = ManualClock(BEGIN)
-    sql = f"CREATE TABLE t (id INT {key}, v INT) WITH ('ttl' = '1h');"
+    sql = f"CREATE TABLE t (id INT {key}, v INT) WITH ({where()}, 'ttl' = '1h');"
 
     def opened() -> App:
         return App(sql, state=tmp_path, _clock=clock, _direct=True)
@@ -228,13 +287,14 @@ def test_rows_leave_some_time_after_their_last_change(
 
 
 @pytest.mark.parametrize("key", ["", "PRIMARY KEY"])
-def test_times_survive_changes_of_the_table(key: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", TIMED)
+def test_times_survive_changes_of_the_table(kind: str, key: str, where: Where, tmp_path: Path) -> None:
     clock = ManualClock(BEGIN)
 
     def opened(sql: str | None = None) -> App:
         return App(sql, state=tmp_path, _clock=clock, _direct=True)
 
-    with opened(f"CREATE TABLE t (id INT {key}, v INT) WITH ('ttl' = '1h')") as app:
+    with opened(f"CREATE TABLE t (id INT {key}, v INT) WITH ({where()}, 'ttl' = '1h')") as app:
         for i in range(6):
             app.table("t").insert({"id": i, "v": i})
             clock.advance(600)
@@ -271,13 +331,71 @@ def test_times_survive_the_compaction_of_a_table_in_memory(monkeypatch: pytest.M
             assert ids(app) == list(range(gone, 50)), gone
 
 
-def test_a_row_that_a_database_stores_has_no_time_of_its_own(tmp_path: Path) -> None:
+def test_a_table_in_delta_has_no_time_of_its_own(tmp_path: Path) -> None:
     with (
         App(state=tmp_path) as app,
         pytest.raises(Error, match="does not store when a row was last changed") as raised,
     ):
-        app.sql("CREATE TABLE t (id INT) WITH ('extension' = 'sqlite', 'ttl' = '7d')")
+        app.sql(
+            f"CREATE TABLE t (id INT) WITH ('extension' = 'delta', 'path' = '{tmp_path / 'd'}', 'ttl' = '7d')"
+        )
     assert raised.value.place is not None and "ttl.column" in str(raised.value.hint)
+
+
+@pytest.mark.parametrize("kind", TIMED[1:])
+def test_a_table_that_was_made_without_times_is_refused(kind: str, where: Where) -> None:
+    table = f"CREATE TABLE t (id INT PRIMARY KEY, v INT) WITH ({where()}, 'table' = 'x'"
+    with App(table + ")", _direct=True) as app:
+        app.table("t").insert({"id": 1, "v": 1})
+    with App() as app, pytest.raises(Error, match="does not store when a row was last changed"):
+        app.sql(table + ", 'ttl' = '1h')")
+    with App(table + ")", _direct=True) as app:
+        assert app.table("t").all_rows() == [{"id": 1, "v": 1}]
+
+
+def test_a_table_of_others_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, millpond_at INTEGER)")
+    table = f"CREATE TABLE t (id BIGINT PRIMARY KEY) WITH ('extension' = 'sqlite', 'path' = '{path}'"
+    with App() as app, pytest.raises(Error, match="others have created it"):
+        app.sql(table + ", 'ttl' = '1h')")
+    with App(table + ")") as app:
+        app.table("t").insert({"id": 1})
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT * FROM t").fetchall() == [(1, None)], "its columns are theirs"
+
+
+def test_a_table_keeps_its_times_while_it_has_no_ttl(tmp_path: Path) -> None:
+    clock = ManualClock(BEGIN)
+    table = (
+        f"CREATE TABLE t (id INT PRIMARY KEY) WITH ('extension' = 'sqlite', 'path' = '{tmp_path / 'x.db'}'"
+    )
+    with App(table + ", 'ttl' = '1h')", _clock=clock, _direct=True) as app:
+        app.table("t").bulk_insert([{"id": 1}, {"id": 2}])
+    clock.advance(50 * 60)
+    with App(table + ")", _clock=clock, _direct=True) as app:
+        app.table("t").insert({"id": 1})
+        app.drain()
+        assert app.sql("SELECT * FROM t").columns == ["id"]
+    clock.advance(20 * 60)
+    with App(table + ", 'ttl' = '1h')", _clock=clock, _direct=True) as app:
+        app.drain()
+        assert ids(app) == [1]
+
+
+@pytest.mark.parametrize("kind", TIMED[1:])
+def test_no_column_has_the_name_of_the_time(kind: str, where: Where) -> None:
+    with App(_direct=True) as app:
+        there = where()
+        with pytest.raises(Error, match="millpond_at"):
+            app.sql(f"CREATE TABLE t (id INT PRIMARY KEY, millpond_at INT) WITH ({there}, 'ttl' = '1h')")
+        app.sql(f"CREATE TABLE t (id INT PRIMARY KEY, v INT) WITH ({there}, 'ttl' = '1h')")
+        for change in ("ADD COLUMN Millpond_AT INT", "RENAME COLUMN v TO millpond_at"):
+            with pytest.raises(Error, match="millpond_at"):
+                app.sql(f"ALTER TABLE t {change}")
+        app.table("t").insert({"id": 1, "v": 2})
+        assert app.sql("SELECT * FROM t").rows() == [{"id": 1, "v": 2}]
 
 
 PLAIN = "CREATE TABLE t (id INT, at TIMESTAMP) WITH "
@@ -291,7 +409,18 @@ PLAIN = "CREATE TABLE t (id INT, at TIMESTAMP) WITH "
         (PLAIN + "('ttl' = '1d', 'ttl.column' = 'att')", 'column "att" of .* is not in table "t"'),
         (PLAIN + "('ttl' = '1d', 'ttl.column' = 'id')", 'is for a TIMESTAMP or DATE, "id" is INT'),
         (PLAIN + "('ttl.column' = 'at')", "'ttl.column' needs 'ttl'"),
-        (PLAIN + "('retention' = '1d')", "with 'ttl'"),
+        (PLAIN + "('ttl' = '1d', 'retention' = '1d')", 'option "retention" of table "t" is set twice'),
+        (PLAIN + "('retention' = '10MB')", 'option "retention" of table "t" cannot be "10MB"'),
+        (PLAIN + "('retention' = '0s')", 'option "retention" .* must be greater than 0'),
+        (PLAIN + "('retention' = '1d', 'ttl.column' = 'att')", 'column "att" of .* is not in table "t"'),
+        (
+            "CREATE STREAM s (id INT); CREATE TABLE t WITH ('retention' = '1d') AS SELECT COUNT(*) AS n FROM s",
+            "it has no 'retention'",
+        ),
+        (
+            "CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t VALUES (1) WITH ('retention' = '1d')",
+            "retention",
+        ),
         (
             "CREATE STREAM s (id INT); CREATE TABLE t WITH ('ttl' = '1d') AS SELECT COUNT(*) AS n FROM s",
             'table "t" is a live aggregate',
@@ -334,12 +463,15 @@ OPS = some.lists(
 
 
 @pytest.mark.parametrize("by_column", [True, False])
-@settings(max_examples=10, deadline=None)
+@pytest.mark.parametrize("kind", TIMED)
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ops=OPS)
-def test_random_changes_against_a_dictionary(ops: list[tuple[str, int, int]], by_column: bool) -> None:
+def test_random_changes_against_a_dictionary(
+    ops: list[tuple[str, int, int]], by_column: bool, kind: str, where: Where
+) -> None:
     column = ", 'ttl.column' = 'at'" if by_column else ""
     sql = f"""
-    CREATE TABLE t (id INT PRIMARY KEY, at TIMESTAMP) WITH ('ttl' = '1h'{column});
+    CREATE TABLE t (id INT PRIMARY KEY, at TIMESTAMP) WITH ({where()}, 'ttl' = '1h'{column});
     CREATE MATERIALIZED VIEW v AS SELECT id % 3 AS k, COUNT(*) AS n FROM t GROUP BY id % 3;
     """
     with tempfile.TemporaryDirectory() as state:

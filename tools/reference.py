@@ -34,7 +34,6 @@ from millpond.sql.functions import Aggregate, Function, base, known_functions
 from millpond.sql.options import (
     CHANGES_OPTIONS,
     COMMON_TABLE_OPTIONS,
-    LATER,
     RUNNING_OPTIONS,
     SELECT_OPTIONS,
     STREAM_OPTIONS,
@@ -149,10 +148,6 @@ def _options() -> Iterator[str]:
     )
     packed = " and ".join(f"`{suffix}`" for suffix in COMPRESSIONS)
     yield f"{packed} after a suffix are unpacked."
-    yield ""
-    yield "## Known, but not supported in this version"
-    yield ""
-    yield from _table(("option", "what it will do"), [(f"`{n}`", text) for n, text in sorted(LATER.items())])
 
 
 def _section(title: str, options: Sequence[Option], about: str = "") -> Iterator[str]:

@@ -8,7 +8,7 @@ from millpond.errors import NotSupported, Place
 from millpond.options import Option, find_option
 from millpond.plan.connectors import Connectors
 from millpond.sql.catalog import Relation
-from millpond.sql.options import COMMON_TABLE_OPTIONS, TTL_OPTIONS
+from millpond.sql.options import options_of_tables
 from millpond.store.store import Store
 
 
@@ -16,7 +16,7 @@ def options_of(table: Relation, store: Store, connectors: Connectors) -> tuple[O
     """Returns the options that the table can have."""
     known = store.options[table.name.lower()]
     own = connectors.backend_options(str(known.get("extension") or "memory"))
-    return (*COMMON_TABLE_OPTIONS, *own, *(() if find_option(own, "ttl") else TTL_OPTIONS))
+    return options_of_tables(own)
 
 
 def check_live(

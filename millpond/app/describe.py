@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.app.health import TableHealth
+from millpond.app.shown_options import with_options_now
 from millpond.connectors import abilities
 from millpond.connectors.spark_ranges import reader_of
 from millpond.connectors.versioned_source import Versioned
@@ -303,12 +304,15 @@ class Descriptions:
 
 
 def _declared_now(entry: SavedRelation) -> str:
-    """Returns the text of a statement; that of a table whose columns or name have changed as it would be now."""
-    if entry.kind != "table" or not (entry.changed or entry.first_name):
+    """Returns the text of a statement; that of a table whose columns, name or options have changed as it would be
+    now.
+    """
+    if entry.kind != "table":
         return entry.text
-    return (
-        f"CREATE TABLE {print_name(entry.name)} {declaration_of(entry.schema, {})}{after_columns(entry.text)}"
-    )
+    text = with_options_now(entry.text, entry.options)
+    if not (entry.changed or entry.first_name):
+        return text
+    return f"CREATE TABLE {print_name(entry.name)} {declaration_of(entry.schema, {})}{after_columns(text)}"
 
 
 def _declines(plan: Plan, values: Sequence[Any]) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.changes import ROW, Changes, Position
+from millpond.clock import Clock
 from millpond.errors import Closed, InvalidOption, NotSupported, UnknownName, did_you_mean
 from millpond.records.checks import checked
 from millpond.records.keys import key_list
@@ -20,6 +21,8 @@ from millpond.tables.base import Backend, Database, Snapshot, Writing
 from millpond.types import Column, Schema
 
 D = TypeVar("D", bound=Database)
+TIME = "millpond_at"
+"""The column with the time of the last change of a row, in microseconds since 1970."""
 
 _OPEN: dict[str, tuple[Any, int]] = {}
 _OPENING = threading.Lock()
@@ -62,6 +65,9 @@ class OutsideTable(Backend):
     """Represents a table whose rows and positions are in a database."""
 
     database: Database
+    times: bool = False
+    """Whether it stores when each row was last changed."""
+    now: Callable[[], float] = staticmethod(time.time)
 
     def __init__(self, name: str, schema: Schema, database: Database, *, null_keys: bool = False):
         self.schema = schema
@@ -101,6 +107,9 @@ class OutsideTable(Backend):
             raise NotSupported(f"{self.what} does not keep earlier commits")
         return self.database.read().snapshot(self)
 
+    def go_by(self, clock: Clock) -> None:
+        self.now = clock.seconds
+
     def rename(self, name: str) -> None:
         self.what = f'table "{name}"'
 
@@ -135,7 +144,9 @@ class OutsideTable(Backend):
     @property
     def columns(self) -> tuple[Column, ...]:
         """Returns the columns as they are stored."""
-        return self.schema.columns if self.schema.key else (*self.schema.columns, Column(ROW, pa.int64()))
+        number = () if self.schema.key else (Column(ROW, pa.int64()),)
+        time = (Column(TIME, pa.int64()),) if self.times else ()
+        return (*self.schema.columns, *number, *time)
 
     def column(self, name: str) -> Column:
         column = next((c for c in self.columns if c.name.lower() == name.lower()), None)
@@ -144,6 +155,22 @@ class OutsideTable(Backend):
                 f'column "{name}" is not in {self.what}', hint=did_you_mean(name, self.schema.names)
             )
         return column
+
+    def refuse_hidden(self) -> None:
+        """Raises an error if a column of the table has the name of the one for the time of the last change."""
+        if self.times and TIME in self.schema:
+            raise NotSupported(
+                f'{self.what}: "{TIME}" is the column for the time of the last change of its rows',
+                hint="give yours another name, or name a column with a time: 'ttl.column'",
+            )
+
+    def without_times(self, where: str) -> NotSupported:
+        """Returns the error for a table that exists, and was created without times."""
+        return NotSupported(
+            f"{self.what}: the table in the {where} does not store when a row was last changed: others have created it,"
+            " or it was created without 'ttl'",
+            hint="name a column with a time: 'ttl.column' = 'at'; or give it another name there, with 'table'",
+        )
 
     @abstractmethod
     def put(self, session: Any, rows: pa.Table) -> None:
@@ -175,7 +202,13 @@ class OutsideTable(Backend):
             self.end(session, rows.filter(gone).select(self._spelled(self.identity)))
             rows = rows.filter(pa.array(~deleted))
         if rows.num_rows:
-            self.put(session, rows)
+            self.put(session, self.with_time(rows))
+
+    def with_time(self, rows: pa.Table) -> pa.Table:
+        """Returns the rows, with this time if the table stores it."""
+        return (
+            rows.append_column(TIME, pa.repeat(micros(self.now())[0], rows.num_rows)) if self.times else rows
+        )
 
     def _spelled(self, names: Sequence[str]) -> list[str]:
         return [self.column(name).name for name in names]
@@ -183,6 +216,11 @@ class OutsideTable(Backend):
     def _numbered(self, session: Any, rows: pa.Table) -> pa.Table:
         """Returns the rows of a table without a key, each with its number."""
         return numbered(rows, lambda count, highest: self.take_numbers(session, count, highest))
+
+
+def micros(time: float) -> pa.Array:
+    """Returns an array with a time as the column for it has it."""
+    return pa.array([round(time * 1_000_000)], pa.int64())
 
 
 def numbered(rows: pa.Table, take: Callable[[int, int], int]) -> pa.Table:

@@ -14,7 +14,6 @@ from millpond.connectors.source import Source, find_source
 from millpond.options import Option
 from millpond.sql.catalog import Relation
 from millpond.tables.flushed_table import FlushedTable
-from millpond.tables.memory import MemoryTable
 from millpond.tables.registry import find_backend
 from millpond.tables.versioned_table import VersionedTable
 from millpond.types import Schema
@@ -77,7 +76,7 @@ class Connectors:
         return find_backend(str(values.get("extension") or "memory")).stored_in(values)
 
     def times_rows(self, values: Mapping[str, Any]) -> bool:
-        return issubclass(find_backend(str(values.get("extension") or "memory")), MemoryTable)
+        return "times" in find_backend(str(values.get("extension") or "memory")).abilities
 
     def evicts(self, values: Mapping[str, Any]) -> bool:
         return find_backend(str(values.get("extension") or "memory")).evicts

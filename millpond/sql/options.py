@@ -58,12 +58,18 @@ COMMON_TABLE_OPTIONS: tuple[Option, ...] = (
 )
 
 TTL_OPTIONS: tuple[Option, ...] = (
-    Option("ttl", "duration", "How long a row stays. Without it: until it is deleted.", live=True),
+    Option(
+        "ttl",
+        "duration",
+        "How long a row stays. Without it: until it is deleted.",
+        aliases=("retention",),
+        live=True,
+    ),
     Option(
         "ttl.column",
         "text",
         "The column with the time from which 'ttl' counts; a TIMESTAMP or DATE. Without it 'ttl' counts from the last"
-        " change of the row, which tables in memory store.",
+        " change of the row, which tables in Delta do not store.",
     ),
 )
 """Options of tables whose backend removes no rows by itself."""
@@ -200,6 +206,11 @@ STREAM_OPTIONS: tuple[Option, ...] = (
 )
 
 
+def options_of_tables(own: Sequence[Option]) -> tuple[Option, ...]:
+    """Returns the options of tables whose backend declares its ``own``."""
+    return (*COMMON_TABLE_OPTIONS, *own, *(() if find_option(own, "ttl") else TTL_OPTIONS))
+
+
 def only_spark(why: str) -> NotSupported:
     """Returns the error of a statement with 'engine' = 'process' that only Spark can evaluate."""
     return NotSupported(
@@ -231,12 +242,6 @@ def ttl_of(values: Mapping[str, Any]) -> Ttl | None:
     """Returns how long the rows of a table with these options stay; None for ever, or if its backend sees to that."""
     seconds, column = values.get("ttl"), values.get("ttl.column")
     return Ttl(seconds, column) if seconds and "ttl.column" in values else None
-
-
-LATER: Mapping[str, str] = {
-    "retention": "rows of a table are kept for a limited time with 'ttl'",
-}
-"""Options of the language that this version cannot support: they are refused by name."""
 
 
 def named(settings: Sequence[Setting], name: str) -> Setting | None:

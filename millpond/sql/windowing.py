@@ -7,7 +7,7 @@ a batch is merged; sessions by each time, and then joined.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.errors import Place, SqlError
-from millpond.options import Option, parse_duration
+from millpond.options import Option, Setting, find_option, parse_duration
 from millpond.sql import statements as st
 from millpond.sql.catalog import Catalog, Relation
 from millpond.sql.nodes import WindowStart
@@ -71,6 +71,12 @@ class _Found:
 
 def has_window(query: st.Query) -> bool:
     return query.window is not None or _call_of(query.expression) is not None
+
+
+def beside_window(query: st.Query, settings: Sequence[Setting]) -> tuple[Setting, ...]:
+    """Returns the settings of a statement without those of its query's window."""
+    windowed = has_window(query)
+    return tuple(x for x in settings if not windowed or find_option(WINDOW_OPTIONS, x.name) is None)
 
 
 def lower_window(query: st.Query, catalog: Catalog, *, outputs: bool) -> tuple[exp.Expression, Window | None]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from millpond.errors import Error, InvalidOption, NotSupported
+from millpond.errors import Error, InvalidOption
 from millpond.options import Option, Setting, find_option, unknown_option
-from millpond.sql.options import LATER
 from millpond.sql.world import World
 
 
@@ -47,21 +46,3 @@ def share_out(
             everything = [*own, *(o for options in declared.values() for o in options)]
             errors.append(unknown_option(owner, everything, setting))
     return shares, errors
-
-
-def without_later(
-    settings: Sequence[Setting], declared: Sequence[Option] = ()
-) -> tuple[tuple[Setting, ...], list[Error]]:
-    """Returns the settings without those that this version refuses, and the refusals; what is ``declared`` is
-    not refused.
-    """
-    kept: list[Setting] = []
-    errors: list[Error] = []
-    for setting in settings:
-        reason = LATER.get(setting.name.lower())
-        if reason is None or find_option(declared, setting.name) is not None:
-            kept.append(setting)
-        else:
-            message = f'option "{setting.name}" is not supported yet: {reason}'
-            errors.append(NotSupported(message, place=setting.place))
-    return tuple(kept), errors

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millpond.changes import AT, Changes
+from millpond.tables.ttl import goes_by_changes
 
 _PARTS, _PARTS_OF_A_RESTORE = 20_000, 500
 """In how many parts the time that a row stays is divided. Rows of one part have the time of its last one."""
@@ -84,8 +85,7 @@ class Ages:
 
 def ages_of(values: Mapping[str, Any]) -> Ages | None:
     """Returns what remembers the times of rows, if the options of a table need them."""
-    by_change = values.get("ttl") and "ttl.column" in values and not values["ttl.column"]
-    return Ages(values["ttl"], Time()) if by_change else None
+    return Ages(values["ttl"], Time()) if goes_by_changes(values) else None
 
 
 def at_their_times(changes: Changes, ages: Ages | None) -> Iterator[Changes]:

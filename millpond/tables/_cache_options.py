@@ -21,6 +21,7 @@ OPTIONS = (
         "ttl",
         "duration",
         "How long a row stays in the cache after it was written or read from the backend.",
+        aliases=("retention",),
     ),
     Option(
         "cache.over",

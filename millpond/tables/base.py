@@ -92,8 +92,8 @@ class Snapshot(ABC):
         yield self.scan(rows=rows)
 
     def changed_before(self, time: float, most: int) -> pa.Table:
-        """Returns rows whose last change was before a time, in seconds since 1970, at most so many; without a key with
-        their numbers. Only for a ``timed`` table.
+        """Returns at most so many rows whose last change was before a time, in seconds since 1970; without a key with
+        their numbers. Only for a table with the ability ``times``.
         """
         raise NotSupported("this table does not store when a row was last changed")
 
@@ -212,6 +212,7 @@ class Backend(ABC):
     - ``every_float``: NaN and the infinities are values of FLOAT and DOUBLE. Without it a row with one is refused.
     - ``widen``: new fields of a source become columns while it is used.
     - ``alter``: its columns may change while it is used.
+    - ``times``: it stores when each row was last changed, if 'ttl' needs it.
     """
     options: ClassVar[tuple[Option, ...]] = ()
     """Options of WITH (…) that it accepts."""
@@ -222,7 +223,7 @@ class Backend(ABC):
     database: Database | None = None
     """The database of the rows, if they are not in this process. The app commits to it by ``Database.write``."""
     timed: bool = False
-    """Whether it remembers when each row was last changed: the journal stores it with the row."""
+    """Whether the journal stores with each row when it was last changed."""
 
     @classmethod
     @abstractmethod
@@ -295,9 +296,7 @@ class Backend(ABC):
         return None
 
     def admit(self, changes: Changes) -> None:
-        """Frees memory for checked changes. Raises TableFull if they would exceed the limit of the table; then nothing
-        has changed.
-        """
+        """Frees memory for checked changes; raises TableFull, and changes nothing, if they exceed the limit."""
         return None
 
     def alter(self, change: TableChange) -> Backend:

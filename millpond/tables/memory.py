@@ -44,7 +44,7 @@ class MemoryTable(Backend):
 
     aliases = ("inMemory",)
     inside = True
-    abilities = frozenset("held commits own lookup null_keys every_key every_float widen alter".split())
+    abilities = frozenset("held commits own lookup null_keys every_key every_float widen alter times".split())
     options = OPTIONS
 
     def __init__(

@@ -11,7 +11,7 @@ from millpond.errors import UnknownName, did_you_mean
 from millpond.extensions import modules_of, offered, offered_class, offered_classes
 from millpond.tables.base import Backend
 
-_OTHERS = ("base", "bounded_rows", "flushed_table", "versioned_table", "registry")
+_OTHERS = ("base", "bounded_rows", "flushed_table", "versioned_table", "registry", "ttl")
 """Files of this folder that are no backends."""
 
 

@@ -13,7 +13,7 @@ from millpond.plan.connectors import Connectors
 from millpond.sql import statements as st
 from millpond.sql.checked import Checked, CheckedRunnable, CheckedStream, CheckedTable
 from millpond.sql.errortables import error_table
-from millpond.sql.options import COMMON_TABLE_OPTIONS, STREAM_OPTIONS, TTL_OPTIONS, named
+from millpond.sql.options import STREAM_OPTIONS, named, options_of_tables
 from millpond.sql.parse import parse
 from millpond.store.catalog import Saved, SavedRelation
 from millpond.store.store import Store
@@ -93,7 +93,7 @@ class Facts:
     def declared_options(self, values: Mapping[str, Any]) -> tuple[Option, ...]:
         """Returns the options that a table with these values may have."""
         own = self.connectors.backend_options(str(values.get("extension") or "memory"))
-        return (*COMMON_TABLE_OPTIONS, *own, *(() if find_option(own, "ttl") else TTL_OPTIONS))
+        return options_of_tables(own)
 
     def source_options(self, uri: str) -> tuple[Option, ...]:
         return tuple(self.connectors.source_options(uri))

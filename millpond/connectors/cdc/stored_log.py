@@ -9,6 +9,7 @@ from millpond.connectors.cdc.log import Log
 from millpond.connectors.cdc.source import CapturingSource
 from millpond.connectors.databases.server_table import ServerTable
 from millpond.connectors.source import find_source
+from millpond.connectors.table import TIME
 from millpond.options import read_options, settings_of
 from millpond.types import Column, Schema
 
@@ -37,6 +38,7 @@ def logged_schema(table: ServerTable) -> Schema:
     columns = tuple(
         Column(table.stored[c.name], pa.string() if pa.types.is_nested(c.type) else c.type)
         for c in table.columns
+        if c.name != TIME
     )
     key = tuple(table.stored[table.column(name).name] for name in table.identity)
     return Schema(columns, key)

@@ -55,6 +55,7 @@ def altered(table: T, change: TableChange, way: Altering) -> T:
         raise NotSupported(f"the columns of {table.what} belong to others", hint="change them there")
     made = copy(table)
     made.schema, made.kept = change.schema(table.schema), None
+    made.refuse_hidden()
     made.stored = stored_after(table, change, [c.name for c in made.columns])
     made.indexed = {i for i in table.indexed if all(c in made.schema for c in i)}
     made.refused = set()

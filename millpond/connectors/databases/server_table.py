@@ -14,6 +14,7 @@ from millpond.connectors.table import shared, url_of
 from millpond.errors import Error, InvalidOption, UnknownName
 from millpond.options import Option
 from millpond.retry import for_connections
+from millpond.tables.ttl import goes_by_changes
 from millpond.types import Column, Schema
 
 SERVER_OPTIONS = (
@@ -89,6 +90,7 @@ class ServerTable(SqlTable):
         home: Path | None = None,
     ) -> Self:
         table = cls(name, schema, database_at(cls, name, values), null_keys=null_keys)
+        table.times = goes_by_changes(values)
         with table.closed_on_error():
             table._set_up(str(values.get("table") or ""), name)
         return table
@@ -104,9 +106,13 @@ class ServerTable(SqlTable):
                 )
         self.table = ".".join(escaped(part) for part in self.parts)
         self._name = ".".join(self.parts)
-        self.stored = {c.name: self.name_there(c.name) for c in self.columns}
         self.indexed, self.refused = set(), set()
         self.database.write(self.create_or_check)
+
+    def find_columns(self, there: Sequence[str]) -> None:
+        """Notes what its columns are called there; ``there`` are those of a table that exists."""
+        self.find_times(there)
+        self.stored = {c.name: self.name_there(c.name) for c in self.columns}
 
     def spelled(self, parts: Sequence[str]) -> Sequence[str]:
         """Returns the parts of its name as the server compares them."""

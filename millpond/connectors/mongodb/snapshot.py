@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.changes import ROW
 from millpond.connectors.databases.texts import equal_rows
 from millpond.connectors.mongodb.filters import Filter, written
 from millpond.connectors.mongodb.rows import MongoRows
 from millpond.connectors.mongodb.values import decoded, encoded, rest_field
+from millpond.connectors.table import TIME, micros
 from millpond.errors import BadData, NotSupported
 from millpond.predicates import Predicate
 from millpond.records.lookup_keys import fitting_keys
@@ -66,6 +68,15 @@ class MongoSnapshot(Snapshot):
         asked = written(where, self._table.field_of)
         return self._read(self._names(None, rows), [asked or {}])
 
+    def changed_before(self, time: float, most: int) -> pa.Table:
+        names, limit = self._names(None, not self.schema.key), micros(time)[0]
+        asked = {self._table.field_of(TIME)[1]: {"$lt": encoded(micros(time), pa.int64())[0]}}
+        found = self.decoded(self._table, [*names, TIME], self._documents([*names, TIME], [asked], most=most))
+        old = pc.fill_null(
+            pc.less(found[TIME], limit), False
+        )  # a commit that is not applied yet has others too
+        return found.filter(old).select(names).slice(0, most)
+
     def _names(self, columns: Sequence[str] | None, rows: bool) -> list[str]:
         if rows and self.schema.key:
             raise NotSupported(f"{self._table.what} has a primary key: its rows have no numbers")
@@ -76,10 +87,15 @@ class MongoSnapshot(Snapshot):
         return self.decoded(self._table, names, self._documents(names, asked, only))
 
     def _documents(
-        self, names: Sequence[str], asked: Sequence[Filter], only: set[Any] | None = None
+        self,
+        names: Sequence[str],
+        asked: Sequence[Filter],
+        only: set[Any] | None = None,
+        most: int = 0,
     ) -> list[dict[str, Any]]:
         """Returns the documents of rows that match one of the filters, each of another part of the rows; in their
-        order if they have no key. Of a commit that is not applied yet it returns all rows, or ``only`` some.
+        order if they have no key; of each filter at the ``most`` some. Of a commit that is not applied yet it returns
+        all rows, or ``only`` some.
         """
         table = self._table
         table.check_open()
@@ -88,7 +104,7 @@ class MongoSnapshot(Snapshot):
         def work(collection: Collection[dict[str, Any]]) -> list[dict[str, Any]]:
             found: list[dict[str, Any]] = []
             for each in asked:
-                cursor = collection.find(each, fields)
+                cursor = collection.find(each, fields, limit=most)
                 found += cursor if table.schema.key else cursor.sort([("_id", 1)])
             return found
 

@@ -30,12 +30,13 @@ from millpond.connectors.mongodb.rows import MongoRows
 from millpond.connectors.mongodb.snapshot import MongoSnapshot
 from millpond.connectors.mongodb.trouble import driver, place_of
 from millpond.connectors.mongodb.values import encoded
-from millpond.connectors.table import shared, url_of
+from millpond.connectors.table import TIME, shared, url_of
 from millpond.errors import Error, InvalidRecord, TypeMismatch
 from millpond.options import Option
 from millpond.records import to_rows
 from millpond.retry import for_connections
 from millpond.tables.base import Get, Has, Snapshot
+from millpond.tables.ttl import goes_by_changes
 from millpond.types import Column, Schema, type_name, whole
 
 _LARGEST = 15 << 20
@@ -46,7 +47,7 @@ class MongoTable(MongoRows):
     """Represents a table of a MongoDB database. Other programs may read its collection, and must not write it."""
 
     schemes = ("mongodb+srv",)
-    abilities = frozenset({"lasting", "null_keys", "every_key", "every_float", "alter"})
+    abilities = frozenset({"lasting", "null_keys", "every_key", "every_float", "alter", "times"})
     options = (
         Option("url", "secret", "The database: `mongodb://user:password@host:27017/database`."),
         Option("table", "text", "The name of its collection. By default its name here."),
@@ -87,6 +88,7 @@ class MongoTable(MongoRows):
         )
         database.patience = for_connections(max(database.patience.timeout, timeout))
         table = cls(name, schema, database, null_keys=null_keys)
+        table.times = goes_by_changes(values)
         with table.closed_on_error():
             given = str(values.get("table") or "")
             table.name = check_collection(given, table.what) if given else collection_name(name)
@@ -100,10 +102,16 @@ class MongoTable(MongoRows):
     def _set_up(self) -> None:
         self.indexed: set[tuple[str, ...]] = set()
         self.refused: set[tuple[str, ...]] = set()
-        about = self.about()
+        self.refuse_hidden()
+        wanted = self.times
 
         def work(writing: MongoWriting) -> None:
             there = writing.document(TABLES, self.name)
+            if there is not None:
+                self.times = TIME in json.loads(there["about"])["columns"]
+                if wanted and not self.times:
+                    raise self.without_times("database")
+            about = self.about()
             if there is None and self.name in self.database.connection.names():
                 raise TypeMismatch(
                     f'{self.what}: the collection "{self.name}" in {self.database.name} belongs to others',
@@ -119,6 +127,8 @@ class MongoTable(MongoRows):
                 )
 
         self.database.write(work)
+        if self.times:
+            self.create_index([TIME])
 
     def about(self) -> str:
         """Returns what the table is, as MongoDB stores it."""
@@ -150,7 +160,7 @@ class MongoTable(MongoRows):
         rows = changes.put
         if ROW not in rows.column_names and not self.schema.key:
             rows = rows.append_column(ROW, pa.array(range(rows.num_rows), pa.int64()))
-        for number, document in enumerate(self.documents(rows)):
+        for number, document in enumerate(self.documents(self.with_time(rows))):
             if len(encode(document)) > _LARGEST:
                 raise InvalidRecord(
                     f"row {number} of {self.what} has more than {_LARGEST >> 20} MB, as a document",
@@ -174,6 +184,7 @@ class MongoTable(MongoRows):
     def alter(self, change: TableChange) -> MongoTable:
         made = copy(self)
         made.schema = change.schema(self.schema)
+        made.refuse_hidden()
         made.indexed, made.refused = set(), set()
         update = changed_fields(self, made, change)
 

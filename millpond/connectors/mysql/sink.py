@@ -31,6 +31,7 @@ class AppendedTable(MysqlTable):
         there = described(writing.session, self.parts)
         self._hashed, self._careful, self._loose, self._young = False, False, set(), {}
         self.made = not there.columns
+        self.stored = {c.name: self.name_there(c.name) for c in self.columns}
         if self.made:
             self.create(writing.session, "")
         else:

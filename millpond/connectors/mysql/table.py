@@ -69,7 +69,7 @@ class MysqlTable(ServerTable):
     """
 
     schemes = ("mariadb",)
-    abilities = frozenset({"held", "lasting", "null_keys", "every_key", "alter"})
+    abilities = frozenset({"held", "lasting", "null_keys", "every_key", "alter", "times"})
     options = (
         Option("url", "secret", "The database: `mysql://user:password@host:3306/database`."),
         Option(
@@ -120,6 +120,7 @@ class MysqlTable(ServerTable):
         session = writing.session
         there = described(session, self.parts)
         self.made = not there.columns or there.is_made(self.parts)
+        self.find_columns([c.name for c in there.columns])
         nested = any(pa.types.is_nested(c.type) for c in self._key)
         self._hashed = self.made and bool(self.schema.key) and (self.null_keys or nested)
         self._loose: set[str] = set()
@@ -134,6 +135,7 @@ class MysqlTable(ServerTable):
             self._register(session, "0")
             key = _HASH if self._hashed else ", ".join(self.quoted(self.identity))
             self.create(session, f", PRIMARY KEY ({key})")
+            self.index_times(session)
             return
         self.check_columns([(c.name, c.type) for c in there.columns], holds)
         if self.made:

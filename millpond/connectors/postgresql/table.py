@@ -36,7 +36,7 @@ class PostgresTable(ServerTable):
     """Represents a table of a PostgreSQL database. Other programs may read and write it too."""
 
     schemes = ("postgres",)
-    abilities = frozenset({"held", "lasting", "null_keys", "every_key", "every_float", "alter"})
+    abilities = frozenset({"held", "lasting", "null_keys", "every_key", "every_float", "alter", "times"})
     options = (
         Option("url", "secret", "The database: `postgresql://user:password@host:5432/database`."),
         Option(
@@ -78,17 +78,21 @@ class PostgresTable(ServerTable):
 
     def create_or_check(self, writing: SqlWriting) -> None:
         session = writing.session
-        there = self.check_there(session)
+        there = self._there(session)
         self.made = not there or self.is_made(session)
-        if not there:
+        self.find_columns([str(name) for name, _ in there])
+        if there:
+            self.check_columns(there, _holds)
+        else:
             self._create(session)
-        elif not self.made:
+        if not self.made:
             self._check_foreign(session)
             self.abilities = self.abilities - {"alter"}
 
     def check_there(self, session: Session) -> bool:
         """Returns whether the table exists. Raises an error if its columns do not fit."""
         there = self._there(session)
+        self.stored = {c.name: self.name_there(c.name) for c in self.columns}
         if there:
             self.check_columns(there, _holds)
         return bool(there)
@@ -111,6 +115,7 @@ class PostgresTable(ServerTable):
         key = ", ".join(self.quoted(self.identity))
         end = f"UNIQUE NULLS NOT DISTINCT ({key})" if self.null_keys else f"PRIMARY KEY ({key})"
         session.execute(f"CREATE TABLE {self.table} ({', '.join(self.definitions())}, {end})")
+        self.index_times(session)
         session.execute(
             # It is there if somebody has dropped a table that Millpond created.
             "INSERT INTO millpond_tables VALUES (%s, 0) ON CONFLICT (name) DO NOTHING",

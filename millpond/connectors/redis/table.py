@@ -82,7 +82,7 @@ class RedisTable(RedisBacked):
             "The prefix of all keys; tables with the same prefix change together.",
             default="millpond:",
         ),
-        Option("ttl", "duration", "How long a row stays after it was last written."),
+        Option("ttl", "duration", "How long a row stays after it was last written.", aliases=("retention",)),
         Option(
             "range.columns",
             "text",

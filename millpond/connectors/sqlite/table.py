@@ -30,6 +30,7 @@ from millpond.connectors.sqlite.transactions import SqliteDatabase
 from millpond.connectors.table import shared
 from millpond.errors import Error, InvalidOption, UnknownName
 from millpond.options import Option
+from millpond.tables.ttl import goes_by_changes
 from millpond.types import TIMESTAMP_NTZ, Column, Schema
 
 _VALUES = 30_000
@@ -42,7 +43,9 @@ class SqliteTable(SqlTable):
     aliases = ("jdbc",)
     schemes = ("jdbc",)
     inside = True
-    abilities = frozenset({"held", "lasting", "null_keys", "every_key", "every_float", "widen", "alter"})
+    abilities = frozenset(
+        {"held", "lasting", "null_keys", "every_key", "every_float", "widen", "alter", "times"}
+    )
     options = (
         Option("path", "text", "The file. By default `tables.db` in the state directory."),
         Option(
@@ -82,6 +85,7 @@ class SqliteTable(SqlTable):
         sync = bool(values.get("sync", True))
         database = shared(f"sqlite:{path}", lambda: SqliteDatabase(path, sync=sync))
         table = cls(name, schema, database, null_keys=null_keys)
+        table.times = goes_by_changes(values)
         with table.closed_on_error():
             table._set_up(str(values.get("table") or name))
         return table
@@ -96,12 +100,13 @@ class SqliteTable(SqlTable):
     def _set_up(self, stored_name: str) -> None:
         self._name = stored_name
         self.table = quoted(stored_name)
-        self.stored = {c.name: c.name for c in self.columns}
         self.indexed, self.refused = set(), set()
         reading = self.database.read()
         session = reading.session
         there = session.query(f"PRAGMA table_info({self.table})")
         self.made = not there or self.is_made(session)
+        self.find_times([str(row[1]) for row in there])
+        self.stored = {c.name: c.name for c in self.columns}
         if not there:
             self.database.write(self._create)
         elif self.made:
@@ -120,6 +125,7 @@ class SqliteTable(SqlTable):
         if self.null_keys:
             index = quoted(f"{self._name} key")
             writing.session.execute(f"CREATE UNIQUE INDEX {index} ON {self.table} ({self._conflict()})")
+        self.index_times(writing.session)
         writing.session.execute("INSERT INTO millpond_tables VALUES (?, 0)", (self._name,))
 
     def _check_columns(self, there: list[tuple[Any, ...]]) -> None:

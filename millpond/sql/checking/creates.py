@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -41,15 +41,15 @@ from millpond.sql.errortables import error_relation
 from millpond.sql.materialized_view import check_following, check_live, grouping_outputs
 from millpond.sql.messagekey import KEY, split_key, stream_of_keys, with_message_key
 from millpond.sql.options import (
-    COMMON_TABLE_OPTIONS,
     STREAM_OPTIONS,
-    TTL_OPTIONS,
     limits_of,
     named,
+    options_of_tables,
     ttl_of,
 )
 from millpond.sql.resolve import Input, Resolved
 from millpond.sql.table_copies import is_copy, key_through, over_copies
+from millpond.sql.windowing import beside_window
 from millpond.types import Schema, type_name
 
 _UNKNOWN = Schema(())
@@ -160,13 +160,11 @@ class Creates:
                         f'table "{s.name}" has no columns', hint="declare them: (id BIGINT, …)", place=s.place
                     )
                 )
-            values = read_options(
-                f'table "{s.name}"', table_options, self._queries.later(s.settings, table_options)
-            )
+            values = read_options(f'table "{s.name}"', table_options, s.settings)
             if values["primary.key"]:
                 key = key or split_key(values["primary.key"])
             relation = self._keyed(s, declared, key, values)
-            self._queries.errors.extend(self._expiry(relation, values, s, None))
+            self._queries.errors.extend(self._expiry(relation, values, s.settings, None))
             self._queries.errors.extend(
                 check_following(None, relation, values, s.settings, s.place, live=False)
             )
@@ -177,7 +175,8 @@ class Creates:
             return None
         if names:
             resolved = self._queries.renamed(resolved, names, s)
-        own = [x for x in s.settings if find_option(table_options, x.name)]
+        settings = beside_window(s.query, s.settings)
+        own = [x for x in settings if find_option(table_options, x.name)]
         values = read_options(f'table "{s.name}"', table_options, own)
         if values["primary.key"]:
             key = key or split_key(values["primary.key"])
@@ -219,7 +218,7 @@ class Creates:
         relation = self._keyed(s, Schema(resolved.schema.columns), key, values)
         once = values["refresh"] == "once" or resolved.running
         follows = "is a live aggregate" if groups is not None else None if once else "follows its inputs"
-        self._queries.errors.extend(self._expiry(relation, values, s, follows))
+        self._queries.errors.extend(self._expiry(relation, values, own, follows))
         if live:
             relation = dataclasses.replace(relation, live=True)
             self._queries.catalog.add(relation)
@@ -294,7 +293,7 @@ class Creates:
         name = extension.value if extension else "memory"
         try:
             own = self._queries.world.backend_options(name)
-            return (*COMMON_TABLE_OPTIONS, *own, *(() if find_option(own, "ttl") else TTL_OPTIONS))
+            return options_of_tables(own)
         except Error as error:
             error.place = (extension.place if extension else None) or s.place
             raise
@@ -352,10 +351,14 @@ class Creates:
         return relation
 
     def _expiry(
-        self, relation: Relation, values: Mapping[str, Any], s: st.CreateTable, follows: str | None
+        self,
+        relation: Relation,
+        values: Mapping[str, Any],
+        settings: Sequence[Setting],
+        follows: str | None,
     ) -> Iterator[Error]:
         timed = self._queries.world.times_rows(values)
-        return check_expiry(relation, values, s.settings, follows, timed=timed)
+        return check_expiry(relation, values, settings, follows, timed=timed)
 
     def _no_duplicates(self, schema: Schema, s: st.Statement) -> None:
         seen: set[str] = set()

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.errors import Error, InvalidOption, NotSupported, Place, TypeMismatch, UnknownName, did_you_mean
-from millpond.options import Setting
+from millpond.options import Setting, find_option
 from millpond.sql.catalog import Relation
-from millpond.sql.options import named
+from millpond.sql.options import TTL_OPTIONS
 from millpond.types import type_name
 
 
@@ -28,7 +28,9 @@ def check_expiry(
     """
     if "ttl.column" not in values:
         return  # the backend has a 'ttl' of its own
-    time, column = named(settings, "ttl"), named(settings, "ttl.column")
+    time, column = (
+        next((s for s in settings if find_option(TTL_OPTIONS, s.name) is o), None) for o in TTL_OPTIONS
+    )
     if time is None:
         if column is not None:
             hint = "say how long: 'ttl' = '7d'"
@@ -36,12 +38,12 @@ def check_expiry(
         return
     if values["ttl"] <= 0:
         yield InvalidOption(
-            f'option "ttl" of table "{relation.name}" must be greater than 0', place=time.place
+            f'option "{time.name}" of table "{relation.name}" must be greater than 0', place=time.place
         )
     if follows is not None:
         hint = "remove the rows that it is made from: 'ttl' of a table, 'retention' of windows"
         yield NotSupported(
-            f"table \"{relation.name}\" {follows}: it has no 'ttl'", hint=hint, place=time.place
+            f"table \"{relation.name}\" {follows}: it has no '{time.name}'", hint=hint, place=time.place
         )
     elif column is not None:
         yield from _check_column(relation, column.value, column.place)

@@ -232,6 +232,6 @@ def _refuse_for_once(checker: Queries, s: st.Update | st.Delete | st.Merge | st.
 
 def _refuse_for_running(checker: Queries, s: st.Update | st.Delete | st.Merge | st.Upsert) -> None:
     """Reads the options of a statement driven by a stream, and refuses those that it cannot have."""
-    left = checker.running_settings(checker.later(s.settings), title(s))
+    left = checker.running_settings(s.settings, title(s))
     if left:
         raise unknown_option(title(s), RUNNING_OPTIONS, left[0])

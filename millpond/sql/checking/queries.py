@@ -33,8 +33,15 @@ from millpond.sql.table_copies import with_named_copies
 from millpond.sql.typing import type_of
 from millpond.sql.userfunctions import UserFunction
 from millpond.sql.versions import AsOf, no_versions, uri_at, words_of
-from millpond.sql.windowing import WINDOW_OPTIONS, check_window, has_window, lower_window, retained
-from millpond.sql.with_options import share_out, without_later
+from millpond.sql.windowing import (
+    WINDOW_OPTIONS,
+    beside_window,
+    check_window,
+    has_window,
+    lower_window,
+    retained,
+)
+from millpond.sql.with_options import share_out
 from millpond.sql.world import World
 from millpond.types import Column, Schema
 
@@ -121,9 +128,9 @@ class Queries:
         if windowed:
             mine = [x for x in settings if find_option(WINDOW_OPTIONS, x.name)]
             values = read_options("a window", WINDOW_OPTIONS, mine)
-            settings = tuple(x for x in settings if x not in mine)
+            settings = beside_window(query, settings)
         expression, window = lower_window(query, self.catalog, outputs=not isinstance(s, st.Insert))
-        settings = self.running_settings(self.later(settings, own_options), owner)
+        settings = self.running_settings(settings, owner)
         uris = _uris(expression)
         self._shares, errors = share_out(self.world, settings, own_options, uris, owner)
         self.errors.extend(errors)
@@ -228,12 +235,6 @@ class Queries:
             if self._all is None:
                 raise
             return self.world.describe(uri, values, self._all, table=self._for_table)
-
-    def later(self, settings: tuple[Setting, ...], declared: Sequence[Option] = ()) -> tuple[Setting, ...]:
-        """Returns the settings without those that this version refuses."""
-        kept, errors = without_later(settings, declared)
-        self.errors.extend(errors)
-        return kept
 
     def group_outputs(self, resolved: Resolved, s: st.Statement) -> list[int] | None:
         """Returns the outputs that are grouping columns, for an aggregate over a stream; None for any other query."""
