@@ -19,6 +19,7 @@ from millpond import faults, steps
 from millpond.changes import Changes, Position
 from millpond.connectors.sink import DividedSink, NativeSink, Sink, TaskWriter, find_sink, settled
 from millpond.connectors.source import DELETED
+from millpond.engine.states import Overtaken
 from millpond.errors import NotSupported
 from millpond.journal.catalog import Entry
 from millpond.journal.journal import Journal
@@ -136,8 +137,6 @@ class SinkStatement(RunningStatement):
 
     def apply(self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = NO_MORE) -> int:
         if not self._sink.is_open and self._open():
-            from millpond.engine.states import Overtaken
-
             raise Overtaken  # the sink has the batch whose write failed
         return super().apply(batch, position, more)
 
