@@ -443,15 +443,24 @@ class Kafka:
 
 
 class S3:
-    """A server that speaks S3 and SQS: moto's."""
+    """A server that speaks S3 and SQS: moto's. As ``durable`` it has its objects again when it is started again."""
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, *, durable: bool = False):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        self.directory = directory
+        self._durable = durable
         directory.mkdir(parents=True)
+        self.start()
+
+    def start(self) -> None:
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
-        with open(directory / "log", "w") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        if self._durable:
+            recording = str(self.directory / "recording")
+            command = [sys.executable, "-m", "tests.moto_server", str(self.port), recording]
+        root = str(Path(__file__).parent.parent)
+        with open(self.directory / "log", "a") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=root)
         deadline = time.monotonic() + 60
         while True:
             with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):

@@ -139,7 +139,7 @@ def _set_urls(page: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     text = page.read_text(encoding="utf-8")
     for name, url in (
         ("DATABASE_URL", lambda servers: servers.postgresql.new_schema(f"docs_{page.parent.name}")),
-        ("MYSQL_URL", lambda servers: servers.mariadb.new_database("docs_tables")),
+        ("MYSQL_URL", lambda servers: servers.mariadb.new_database(f"docs_{page.stem}")),
         ("REDIS_URL", lambda servers: servers.redis.url(15)),
         ("MONGODB_URL", lambda servers: servers.mongodb.url("docs")),
     ):

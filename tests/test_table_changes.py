@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import uuid
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 
 from millpond import App, Error
 from millpond.errors import InUse, InvalidOption, NotSupported
+from millpond.testing.crash import crash
 from tests.servers import Servers
 from tests.test_kafka import new_topic, uri
 
@@ -39,22 +42,23 @@ step = st.one_of(
     st.tuples(st.just("put"), st.integers(0, 9), st.sampled_from("ab"), st.integers(-3, 3)),
     st.tuples(st.just("update"), st.integers(0, 9)),
     st.tuples(st.just("delete"), st.integers(0, 9)),
-    st.sampled_from([("drain",), ("restart",), ("swap",), ("truncate",), ("one",)]),
+    st.sampled_from([("drain",), ("restart",), ("crash",), ("swap",), ("truncate",), ("one",)]),
 )
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=st.lists(step, min_size=3, max_size=25), where=st.sampled_from(["", " WHERE n > 0"]))
-def test_random_changes_keep_the_tables_equal(
-    steps: list[tuple[Any, ...]], where: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+model = given(steps=st.lists(step, min_size=3, max_size=25), where=st.sampled_from(["", " WHERE n > 0"]))
+few = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(few, max_examples=200)
+Execute = Callable[[str], list[tuple[Any, ...]]]
+
+
+def keep_equal(steps: list[tuple[Any, ...]], where: str, folder: Path, url: str, execute: Execute) -> None:
     """Also by another key than the table's, of which every value is in one row only."""
-    folder = tmp_path_factory.mktemp("changes")
     query = f"SELECT id, k, n FROM items{where}"
     by_other = "SELECT id, CAST(id AS STRING) || k AS name FROM items"
-    text = TABLE + into(folder, query)
-    text += f"""INSERT INTO sql://sqlite:///{folder}/out.db {by_other} EMIT CHANGES
-                WITH ('table' = 'named', 'key' = 'name');"""
+    text = f"""{TABLE}
+        INSERT INTO {url} {query} EMIT CHANGES WITH ('table' = 'items', 'query.name' = 'out');
+        INSERT INTO {url} {by_other} EMIT CHANGES WITH ('table' = 'named', 'key' = 'name');"""
     app = App(text, state=folder / "state", _direct=True)
     try:
         for what, *given_ in [*steps, ("drain",)]:
@@ -74,12 +78,61 @@ def test_random_changes_keep_the_tables_equal(
                 case "restart":
                     app.close()
                     app = App(text, state=folder / "state", _direct=True)
+                case "crash":
+                    crash(app)
+                    app = App(text, state=folder / "state", _direct=True)
                 case "drain":
                     app.drain(60)
-        assert outside(folder) == inside(app, query)
-        assert outside(folder, "SELECT id, name FROM named") == inside(app, by_other)
+        assert sorted(execute("SELECT id, k, n FROM items"), key=repr) == inside(app, query)
+        assert sorted(execute("SELECT id, name FROM named"), key=repr) == inside(app, by_other)
     finally:
         app.close()
+
+
+@few
+@model
+def test_random_changes_keep_the_tables_equal(
+    steps: list[tuple[Any, ...]], where: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("changes")
+    keep_equal(steps, where, folder, f"sql://sqlite:///{folder}/out.db", lambda sql: outside(folder, sql))
+
+
+def in_server(kind: str, servers: Servers) -> tuple[str, Execute]:
+    """The URL of a new database, and what reads it."""
+    name = f"equal{uuid.uuid4().hex[:8]}"
+    if kind == "mysql":
+        return servers.mariadb.new_database(name), lambda sql: servers.mariadb.execute(sql, name)
+    url = servers.postgresql.new_schema(name)
+    return url, lambda sql: servers.postgresql.execute(sql, url)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+@settings(few, max_examples=6)
+@model
+def test_random_changes_keep_tables_of_servers_equal(
+    steps: list[tuple[Any, ...]],
+    where: str,
+    kind: str,
+    servers: Servers,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    keep_equal(steps, where, tmp_path_factory.mktemp("changes"), *in_server(kind, servers))
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+@many
+@model
+def test_many_random_changes_keep_tables_of_servers_equal(
+    steps: list[tuple[Any, ...]],
+    where: str,
+    kind: str,
+    servers: Servers,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    keep_equal(steps, where, tmp_path_factory.mktemp("changes"), *in_server(kind, servers))
 
 
 def test_rows_that_were_there_come_first_and_a_restart_goes_on(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from millpond.engine.failures import explain
 from millpond.engine.jobs import working_for
 from millpond.engine.messages import Drifted
 from millpond.engine.row_transfer import Divide
-from millpond.engine.states import State, can_move, moved
+from millpond.engine.states import Overtaken, State, can_move, moved
 from millpond.engine_rule import ENGINES
 from millpond.errors import Error, ResultTooLarge, TopicReplaced, without_passwords
 from millpond.plan.plans import PipelinePlan
@@ -72,7 +72,7 @@ class Statement(Protocol):
 
     def apply(self, batch: Batch, position: Position) -> int:
         """Commits the results of the batch and the position, both or neither; returns the number of results. Raises
-        Divide if it must be applied in halves, which it must have.
+        Divide if it must be applied in halves, which it must have, and Overtaken if the position is behind it now.
         """
 
     def pass_over(self, position: Position | None, more: Mapping[str, Changes]) -> int:
@@ -196,7 +196,7 @@ class Pipeline:
                     self._release(part, batch)
                     if halves is None:
                         self._go_to_position()
-                        self.fail(explain(error))
+                        self._recover() if isinstance(error, Overtaken) else self.fail(explain(error))
                         return
                     parts += reversed(halves)
                     continue

@@ -7,6 +7,10 @@ from enum import StrEnum
 from millpond.errors import SqlError
 
 
+class Overtaken(Exception):
+    """Says that the position of a statement is already behind the batch that it was to apply."""
+
+
 class State(StrEnum):
     RUNNING = "running"
     RETRYING = "retrying"

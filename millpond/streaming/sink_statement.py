@@ -19,7 +19,8 @@ from millpond import faults, steps
 from millpond.changes import Changes, Position
 from millpond.connectors.sink import DividedSink, NativeSink, Sink, TaskWriter, find_sink, settled
 from millpond.connectors.source import DELETED
-from millpond.errors import NotSupported, TimedOut
+from millpond.engine.states import Overtaken
+from millpond.errors import NotSupported
 from millpond.journal.catalog import Entry
 from millpond.journal.journal import Journal
 from millpond.plan.plans import GroupsPlan, RowsPlan
@@ -136,7 +137,7 @@ class SinkStatement(RunningStatement):
 
     def apply(self, batch: Batch, position: Position | None, more: Mapping[str, Changes] = NO_MORE) -> int:
         if not self._sink.is_open and self._open():
-            raise TimedOut("the sink has a batch that was thought lost; going on after it")
+            raise Overtaken  # the sink has the batch whose write failed
         return super().apply(batch, position, more)
 
     def hand_out(self, rows: pa.Table, position: Position | None) -> None:
