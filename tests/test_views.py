@@ -147,6 +147,23 @@ def test_readers_see_each_commit_whole() -> None:
         assert seen == {1000}
 
 
+@pytest.mark.parametrize("key", ["x INT", "x DOUBLE"])
+def test_a_key_that_is_there_twice_is_found_among_many(key: str) -> None:
+    """Arrow finds that there is none among exact values; DuckDB finds the others, and which one it is."""
+    with App(f"CREATE TABLE t (id INT PRIMARY KEY, {key}, s STRING)") as app:
+        app.table("t").bulk_insert([{"id": n, "x": n, "s": str(n)} for n in range(3_000)])
+        app.sql("CREATE TABLE v (PRIMARY KEY (x, s)) WITH ('refresh' = 'full') AS SELECT x, s FROM t")
+        app.sql("INSERT INTO t VALUES (-1, 2999, 'another'), (-2, 3000, '2999')")
+        app.drain()
+        assert len(app.table("v")) == 3_002
+        app.sql("INSERT INTO t VALUES (-3, 2999, '2999')")
+        with pytest.raises(QueryFailed, match=r"several rows for the key x = 2999.*s = '2999'"):
+            app.drain()
+        app.sql("DELETE FROM t WHERE id = -3")
+        app.drain()
+        assert len(app.table("v")) == 3_002
+
+
 def test_a_view_whose_key_is_not_unique_says_so() -> None:
     with App("CREATE TABLE t (id INT PRIMARY KEY, x INT); INSERT INTO t VALUES (1, 7), (2, 7)") as app:
         with pytest.raises(QueryFailed, match="several rows for the key x = 7"):

@@ -167,10 +167,14 @@ def _twice(keys: Sequence[Row]) -> int | None:
 
 
 def _twice_in(duck: Duck, rows: pa.Table, key: Sequence[str]) -> int | None:
-    """Does the same as ``_twice`` for many rows."""
+    """Does the same as ``_twice`` for many rows. That no key is there twice, Arrow finds in less time."""
+    keys = rows.select(list(key))
+    if _are_exact(keys, keys.column_names):
+        if keys.group_by(keys.column_names, use_threads=False).aggregate([]).num_rows == rows.num_rows:
+            return None
     listed = ", ".join(f"c{i}" for i in range(len(key)))
     sql = f"SELECT min({_AT}) AS place FROM k GROUP BY {listed} HAVING count(*) > 1 LIMIT 1"
-    found: list[int] = duck.run(sql, {"k": _numbered(rows.select(list(key)))})["place"].to_pylist()
+    found: list[int] = duck.run(sql, {"k": _numbered(keys)})["place"].to_pylist()
     return found[0] if found else None
 
 
