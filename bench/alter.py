@@ -2,11 +2,13 @@
 
 One thread looks rows up by key, one changes single rows, without a pause. The longest that either had to wait while a
 statement ran, and in the half second after it, stands beside the longest without any statement, which is the noise of
-the machine and of two busy threads in one process.
+the machine and of two busy threads in one process. The same again with a state directory, where each change of a row
+waits for the disk, and so does the statement.
 """
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -55,7 +57,14 @@ def _repeat(call: Callable[[int], object], waits: _Waits, stop: threading.Event)
 
 
 def run() -> Iterator[Figure]:
-    with App("CREATE TABLE t (id BIGINT PRIMARY KEY, a INT, b STRING)", engine="process") as app:
+    yield from _altered(None)
+    with tempfile.TemporaryDirectory() as state:
+        yield from _altered(state)
+
+
+def _altered(state: str | None) -> Iterator[Figure]:
+    where = "" if state is None else ", with a state directory"
+    with App("CREATE TABLE t (id BIGINT PRIMARY KEY, a INT, b STRING)", state=state, engine="process") as app:
         table = app.table("t")
         names = pa.array([f"name {i}" for i in range(100)])
         for first in range(0, ROWS, _CHUNK):
@@ -87,7 +96,7 @@ def run() -> Iterator[Figure]:
                 for who, waits in (("reader", reads), ("writer", writes)):
                     yield Figure(
                         "U1",
-                        f"{what}, {ROWS:,} rows: longest wait of a {who}",
+                        f"{what}, {ROWS:,} rows{where}: longest wait of a {who}",
                         waits.taken() * 1000,
                         quiet[who] * 1000,
                         "without a statement",

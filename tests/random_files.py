@@ -232,6 +232,10 @@ class LiveEdit:
     """The old and the new name of a column."""
 
     @property
+    def kind(self) -> str:
+        return next(s.kind for s in self.file.statements if s.name == self.name)
+
+    @property
     def columns(self) -> list[str]:
         return [c.name for s in self.file.statements for c in s.columns if s.name == self.name]
 

@@ -155,7 +155,7 @@ class World:
             try:
                 app.sql(edit.statement)
             except Error as error:
-                if kill is None or not self.is_done(edit, app):
+                if kill is None or edit.kind != "table" or not self.is_done(edit, app):
                     assert content(app) == self.before, f"{error}\n{old.text()}\n--- {edit.statement}"
                     self.write(app)
                     self.settle(app)
@@ -174,7 +174,8 @@ class World:
 
     def is_done(self, edit: LiveEdit, app: App) -> bool:
         """Returns whether a killed process has made an edit, which therefore is refused now."""
-        return edit.name in app.tables() and list(app.table(edit.name).schema.names) == edit.columns
+        before = [c.name for s in self.file.statements for c in s.columns if s.name == edit.name]
+        return before != edit.columns == list(app.table(edit.name).schema.names)
 
     def follow(self, edit: LiveEdit) -> None:
         """Notes what an edit does to the rows that were there."""

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from millpond.changes import ROW, Changes, Position
 from millpond.clock import Clock
+from millpond.connectors.row_times import TIME, with_time
 from millpond.errors import Closed, InvalidOption, NotSupported, UnknownName, did_you_mean
 from millpond.records.checks import checked
 from millpond.records.keys import key_list
@@ -21,8 +22,6 @@ from millpond.tables.base import Backend, Database, Snapshot, Writing
 from millpond.types import Column, Schema
 
 D = TypeVar("D", bound=Database)
-TIME = "millpond_at"
-"""The column with the time of the last change of a row, in microseconds since 1970."""
 
 _OPEN: dict[str, tuple[Any, int]] = {}
 _OPENING = threading.Lock()
@@ -156,22 +155,6 @@ class OutsideTable(Backend):
             )
         return column
 
-    def refuse_hidden(self) -> None:
-        """Raises an error if a column of the table has the name of the one for the time of the last change."""
-        if self.times and TIME in self.schema:
-            raise NotSupported(
-                f'{self.what}: "{TIME}" is the column for the time of the last change of its rows',
-                hint="give yours another name, or name a column with a time: 'ttl.column'",
-            )
-
-    def without_times(self, where: str) -> NotSupported:
-        """Returns the error for a table that exists, and was created without times."""
-        return NotSupported(
-            f"{self.what}: the table in the {where} does not store when a row was last changed: others have created it,"
-            " or it was created without 'ttl'",
-            hint="name a column with a time: 'ttl.column' = 'at'; or give it another name there, with 'table'",
-        )
-
     @abstractmethod
     def put(self, session: Any, rows: pa.Table) -> None:
         """Upserts rows, each of another identity."""
@@ -202,13 +185,7 @@ class OutsideTable(Backend):
             self.end(session, rows.filter(gone).select(self._spelled(self.identity)))
             rows = rows.filter(pa.array(~deleted))
         if rows.num_rows:
-            self.put(session, self.with_time(rows))
-
-    def with_time(self, rows: pa.Table) -> pa.Table:
-        """Returns the rows, with this time if the table stores it."""
-        return (
-            rows.append_column(TIME, pa.repeat(micros(self.now())[0], rows.num_rows)) if self.times else rows
-        )
+            self.put(session, with_time(rows, self.now()) if self.times else rows)
 
     def _spelled(self, names: Sequence[str]) -> list[str]:
         return [self.column(name).name for name in names]
@@ -216,11 +193,6 @@ class OutsideTable(Backend):
     def _numbered(self, session: Any, rows: pa.Table) -> pa.Table:
         """Returns the rows of a table without a key, each with its number."""
         return numbered(rows, lambda count, highest: self.take_numbers(session, count, highest))
-
-
-def micros(time: float) -> pa.Array:
-    """Returns an array with a time as the column for it has it."""
-    return pa.array([round(time * 1_000_000)], pa.int64())
 
 
 def numbered(rows: pa.Table, take: Callable[[int, int], int]) -> pa.Table:

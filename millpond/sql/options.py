@@ -69,7 +69,7 @@ TTL_OPTIONS: tuple[Option, ...] = (
         "ttl.column",
         "text",
         "The column with the time from which 'ttl' counts; a TIMESTAMP or DATE. Without it 'ttl' counts from the last"
-        " change of the row, which tables in Delta do not store.",
+        " change of the row, where the backend stores it.",
     ),
 )
 """Options of tables whose backend removes no rows by itself."""

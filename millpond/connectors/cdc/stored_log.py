@@ -8,8 +8,8 @@ from millpond.connectors.cdc.database import HostedDatabase
 from millpond.connectors.cdc.log import Log
 from millpond.connectors.cdc.source import CapturingSource
 from millpond.connectors.databases.server_table import ServerTable
+from millpond.connectors.row_times import TIME
 from millpond.connectors.source import find_source
-from millpond.connectors.table import TIME
 from millpond.options import read_options, settings_of
 from millpond.types import Column, Schema
 

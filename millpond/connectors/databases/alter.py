@@ -18,6 +18,7 @@ from millpond.alterations import (
     WidenedColumns,
 )
 from millpond.connectors.databases.sql_table import SqlTable
+from millpond.connectors.row_times import refuse_hidden
 from millpond.errors import NotSupported
 from millpond.types import Column
 
@@ -55,7 +56,7 @@ def altered(table: T, change: TableChange, way: Altering) -> T:
         raise NotSupported(f"the columns of {table.what} belong to others", hint="change them there")
     made = copy(table)
     made.schema, made.kept = change.schema(table.schema), None
-    made.refuse_hidden()
+    refuse_hidden(made)
     made.stored = stored_after(table, change, [c.name for c in made.columns])
     made.indexed = {i for i in table.indexed if all(c in made.schema for c in i)}
     made.refused = set()

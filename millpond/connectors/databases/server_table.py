@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 from millpond.connectors.databases.connection_pool import PooledDatabase
 from millpond.connectors.databases.sql_table import SqlTable, quoted
 from millpond.connectors.databases.sql_transactions import SqlWriting
+from millpond.connectors.row_times import find_times
 from millpond.connectors.table import shared, url_of
 from millpond.errors import Error, InvalidOption, UnknownName
 from millpond.options import Option
@@ -111,7 +112,7 @@ class ServerTable(SqlTable):
 
     def find_columns(self, there: Sequence[str]) -> None:
         """Notes what its columns are called there; ``there`` are those of a table that exists."""
-        self.find_times(there)
+        find_times(self, there)
         self.stored = {c.name: self.name_there(c.name) for c in self.columns}
 
     def spelled(self, parts: Sequence[str]) -> Sequence[str]:

@@ -12,7 +12,8 @@ import pyarrow as pa
 from millpond.changes import ROW
 from millpond.connectors.databases.records import converters, quick_reads
 from millpond.connectors.databases.sql_database import Session, SqlDatabase
-from millpond.connectors.table import TIME, OutsideTable, micros
+from millpond.connectors.row_times import TIME, micros
+from millpond.connectors.table import OutsideTable
 from millpond.errors import BadData, Conflict, ConnectionLost, Error, NotSupported, TypeMismatch
 from millpond.predicates import All, Any_, Compare, IsNull, OneOf, Predicate
 from millpond.records.lookup_keys import fitting_keys
@@ -124,21 +125,6 @@ class SqlTable(OutsideTable):
         """Returns whether Millpond has created it."""
         sql = f"SELECT 1 FROM millpond_tables WHERE name = {self.mark}"
         return bool(session.query(sql, (self._name,)))
-
-    def find_times(self, there: Sequence[str]) -> None:
-        """Finds out whether the rows have the time of their last change: that stays as the table was created."""
-        if not there:
-            self.refuse_hidden()
-            return
-        has = self.made and TIME in (name.lower() for name in there)
-        if self.times and not has:
-            raise self.without_times(self.where)
-        self.times = has
-
-    def index_times(self, session: Session) -> None:
-        """Creates the index by which old rows are found, in a new table."""
-        if self.times:
-            self.add_index(session, self.index_name((TIME,)), (TIME,), wait=True)
 
     def definitions(self) -> list[str]:
         """Returns its columns for CREATE TABLE."""

@@ -13,7 +13,7 @@ from millpond.connectors.databases.texts import equal_rows
 from millpond.connectors.mongodb.filters import Filter, written
 from millpond.connectors.mongodb.rows import MongoRows
 from millpond.connectors.mongodb.values import decoded, encoded, rest_field
-from millpond.connectors.table import TIME, micros
+from millpond.connectors.row_times import TIME, micros
 from millpond.errors import BadData, NotSupported
 from millpond.predicates import Predicate
 from millpond.records.lookup_keys import fitting_keys

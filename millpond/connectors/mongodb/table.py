@@ -30,7 +30,8 @@ from millpond.connectors.mongodb.rows import MongoRows
 from millpond.connectors.mongodb.snapshot import MongoSnapshot
 from millpond.connectors.mongodb.trouble import driver, place_of
 from millpond.connectors.mongodb.values import encoded
-from millpond.connectors.table import TIME, shared, url_of
+from millpond.connectors.row_times import TIME, refuse_hidden, with_time, without_times
+from millpond.connectors.table import shared, url_of
 from millpond.errors import Error, InvalidRecord, TypeMismatch
 from millpond.options import Option
 from millpond.records import to_rows
@@ -102,7 +103,7 @@ class MongoTable(MongoRows):
     def _set_up(self) -> None:
         self.indexed: set[tuple[str, ...]] = set()
         self.refused: set[tuple[str, ...]] = set()
-        self.refuse_hidden()
+        refuse_hidden(self)
         wanted = self.times
 
         def work(writing: MongoWriting) -> None:
@@ -110,7 +111,7 @@ class MongoTable(MongoRows):
             if there is not None:
                 self.times = TIME in json.loads(there["about"])["columns"]
                 if wanted and not self.times:
-                    raise self.without_times("database")
+                    raise without_times(self.what, "database")
             about = self.about()
             if there is None and self.name in self.database.connection.names():
                 raise TypeMismatch(
@@ -160,7 +161,9 @@ class MongoTable(MongoRows):
         rows = changes.put
         if ROW not in rows.column_names and not self.schema.key:
             rows = rows.append_column(ROW, pa.array(range(rows.num_rows), pa.int64()))
-        for number, document in enumerate(self.documents(self.with_time(rows))):
+        for number, document in enumerate(
+            self.documents(with_time(rows, self.now()) if self.times else rows)
+        ):
             if len(encode(document)) > _LARGEST:
                 raise InvalidRecord(
                     f"row {number} of {self.what} has more than {_LARGEST >> 20} MB, as a document",
@@ -184,7 +187,7 @@ class MongoTable(MongoRows):
     def alter(self, change: TableChange) -> MongoTable:
         made = copy(self)
         made.schema = change.schema(self.schema)
-        made.refuse_hidden()
+        refuse_hidden(made)
         made.indexed, made.refused = set(), set()
         update = changed_fields(self, made, change)
 

@@ -45,6 +45,7 @@ from millpond.connectors.mysql.table_types import (
     slices,
     sql_type,
 )
+from millpond.connectors.row_times import index_times
 from millpond.errors import NotSupported
 from millpond.options import Option
 from millpond.packages import needed
@@ -135,7 +136,7 @@ class MysqlTable(ServerTable):
             self._register(session, "0")
             key = _HASH if self._hashed else ", ".join(self.quoted(self.identity))
             self.create(session, f", PRIMARY KEY ({key})")
-            self.index_times(session)
+            index_times(self, session)
             return
         self.check_columns([(c.name, c.type) for c in there.columns], holds)
         if self.made:

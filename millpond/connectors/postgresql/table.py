@@ -20,6 +20,7 @@ from millpond.connectors.databases.server_table import SERVER_OPTIONS, ServerTab
 from millpond.connectors.databases.sql_transactions import SqlWriting
 from millpond.connectors.databases.texts import to_texts
 from millpond.connectors.postgresql.transactions import PostgresDatabase, Session, driver, spot
+from millpond.connectors.row_times import index_times
 from millpond.options import Option
 from millpond.types import Column
 
@@ -115,7 +116,7 @@ class PostgresTable(ServerTable):
         key = ", ".join(self.quoted(self.identity))
         end = f"UNIQUE NULLS NOT DISTINCT ({key})" if self.null_keys else f"PRIMARY KEY ({key})"
         session.execute(f"CREATE TABLE {self.table} ({', '.join(self.definitions())}, {end})")
-        self.index_times(session)
+        index_times(self, session)
         session.execute(
             # It is there if somebody has dropped a table that Millpond created.
             "INSERT INTO millpond_tables VALUES (%s, 0) ON CONFLICT (name) DO NOTHING",

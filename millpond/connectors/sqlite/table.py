@@ -25,6 +25,7 @@ from millpond.connectors.databases.nested_values import from_json, to_json
 from millpond.connectors.databases.sql_database import Session
 from millpond.connectors.databases.sql_table import SqlTable, quoted
 from millpond.connectors.databases.sql_transactions import SqlWriting
+from millpond.connectors.row_times import find_times, index_times
 from millpond.connectors.sqlite.alter import SqliteAltering
 from millpond.connectors.sqlite.transactions import SqliteDatabase
 from millpond.connectors.table import shared
@@ -105,7 +106,7 @@ class SqliteTable(SqlTable):
         session = reading.session
         there = session.query(f"PRAGMA table_info({self.table})")
         self.made = not there or self.is_made(session)
-        self.find_times([str(row[1]) for row in there])
+        find_times(self, [str(row[1]) for row in there])
         self.stored = {c.name: c.name for c in self.columns}
         if not there:
             self.database.write(self._create)
@@ -125,7 +126,7 @@ class SqliteTable(SqlTable):
         if self.null_keys:
             index = quoted(f"{self._name} key")
             writing.session.execute(f"CREATE UNIQUE INDEX {index} ON {self.table} ({self._conflict()})")
-        self.index_times(writing.session)
+        index_times(self, writing.session)
         writing.session.execute("INSERT INTO millpond_tables VALUES (?, 0)", (self._name,))
 
     def _check_columns(self, there: list[tuple[Any, ...]]) -> None:
