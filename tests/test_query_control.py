@@ -15,6 +15,7 @@ from millpond.engine.pipeline import Pipeline
 from millpond.engine.states import State, moved
 from millpond.errors import AlreadyExists, InUse, QueryFailed, SqlError, TimedOut, UnknownName
 from millpond.testing.crash import crash
+from millpond.testing.faults import failing
 
 STREAM = "CREATE STREAM s (x INT, y INT); CREATE TABLE a (x INT); CREATE TABLE b (x INT);"
 BOTH = (
@@ -381,3 +382,16 @@ def test_who_waits_for_commits_is_called_whatever_others_do() -> None:
         app._runtime.store.visibility.listen(lambda: called.append(1))
         app.sql("INSERT INTO a VALUES (1)")
     assert called == [1]
+
+
+def test_draining_tells_of_the_only_query_that_could_not_be_started(tmp_state: Path) -> None:
+    text = STREAM + "INSERT INTO a SELECT x FROM s WITH ('query.name' = 'only');"
+    with App(text, state=tmp_state, _direct=True) as app:
+        app.send("s", [{"x": 1}])
+    with (
+        failing("pipeline enrolled", QueryFailed("it fails")),
+        App(text, state=tmp_state, _direct=True) as app,
+    ):
+        with pytest.raises(QueryFailed, match="it fails"):
+            app.drain()
+        assert queries(app)["only"]["state"] == "failed"

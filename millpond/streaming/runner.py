@@ -310,6 +310,7 @@ class Runner:
     def drain(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
         self._wait_until_started(deadline)
+        self.check()
         for pipeline in self._in_order():
             self.check()
             if not pipeline.wanted:
