@@ -62,6 +62,7 @@ from millpond.sql.functions import known_functions
 from millpond.sql.statements import Statement
 from millpond.sql.userfunctions import UserFunction
 from millpond.store.compaction import Compactor
+from millpond.store.divided_commits import DividedCommits
 from millpond.store.dropped_tables import DroppedTables
 from millpond.store.old_rows import OldRows
 from millpond.store.query_states import QueryStates
@@ -151,7 +152,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     turn = CommitTurn()
     statements = Statements(
         *(store, catalog, Stages(evaluator, clock, spark.session, settings.engine), turn, emitted),
-        *(inputs.read, drift.follow_stream, spark.session),
+        *(inputs.read, drift.follow_stream, spark.session, DividedCommits(store, state.identity)),
     )
     runner = Runner(
         *(statements.make, store, query_states, loader, turn, spark),
