@@ -152,7 +152,8 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     turn = CommitTurn()
     statements = Statements(
         *(store, catalog, Stages(evaluator, clock, spark.session, settings.engine), turn, emitted),
-        *(inputs.read, drift.follow_stream, spark.session, DividedCommits(store, state.identity)),
+        *(inputs.read, drift.follow_stream, spark.session),
+        DividedCommits(store, state.identity, compactor.flusher),
     )
     runner = Runner(
         *(statements.make, store, query_states, loader, turn, spark),

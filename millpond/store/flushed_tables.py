@@ -84,12 +84,11 @@ def restore(table: Backend, name: str, journal: Journal, state: str, adapt: Adap
         table.restore(changes)
     if isinstance(table, FlushedTable) and last > after:
         table.restored(last)
-    if isinstance(table, DividedTable):
+    if isinstance(table, DividedTable) and not journal.read_only:
         marks = BatchMarks(table, journal, state)
         try:
             marks.check()
-            if not journal.read_only:
-                marks.settle()
+            marks.settle()
         except BaseException:
             table.close()
             raise

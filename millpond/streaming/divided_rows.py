@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millpond.changes import Changes, Position
+from millpond.connectors.divided_table import DividedTable, Written
 from millpond.store.divided_commits import DividedCommits
 from millpond.store.snapshot import StoreSnapshot
 from millpond.store.undo import safely
@@ -17,6 +18,9 @@ from millpond.streaming.statement import NO_MORE
 
 if TYPE_CHECKING:
     from millpond.engine.batch import Batch
+
+_TRIES = 2
+"""How often executors merge a batch: meanwhile others may change the table."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -48,12 +52,24 @@ class DividedRows(RowStatement):
         name, divided = self.plan.target.name, self.divided
         by_spark = position is not None and not batch.is_here and self._stage.is_for_spark(batch)
         table = divided.table(name) if by_spark and not self.strict else None
-        if table is not None and position is not None:
-            from millpond.engine.session import is_local
-
-            writer = table.task_writer(local=is_local(self.spark()))
-            if writer is not None:
-                written = self._stage.written(batch, snapshots, writer)
-                if not more():
-                    return self._committed({}, partial(divided.commit, name, table, written, position))
+        for _ in range(_TRIES if table is not None else 0):
+            assert table is not None and position is not None
+            written = self._written(batch, snapshots, table)
+            if written is None or more():
+                break
+            with self.turn.taken():
+                count = divided.commit(name, table, written, position)
+            if count is not None:
+                return count
         return super()._run(batch, snapshots, position, more)
+
+    def _written(self, batch: Batch, snapshots: StoreSnapshot, table: DividedTable) -> Written | None:
+        """Returns what executors have written; None if they cannot write to the table."""
+        from millpond.engine.session import is_local
+
+        local = is_local(self.spark())
+        if (writer := table.task_writer(local=local)) is not None:
+            files = self._stage.written(batch, snapshots, writer)
+            return Written(files, sum(files["rows"].to_pylist()))
+        merging = self.divided.merging(self.plan.target.name, table, local=local)
+        return None if merging is None else self._stage.merged(batch, snapshots, merging)

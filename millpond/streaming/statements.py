@@ -101,7 +101,7 @@ class Statements:
                 return SinkRows(**every, plan=plan, emitted=emitted, take_in=take_in, spark=self._spark)
             case KeyedPlan() if plan.join is None:
                 return Keyed(**every, plan=plan, emitted=emitted, take_in=take_in)
-            case RowsPlan() if plan.target.kind == "table":
+            case RowsPlan() if plan.target.kind == "table" and plan.join is None:
                 return DividedRows(
                     **every,
                     plan=plan,

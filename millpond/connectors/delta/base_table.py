@@ -37,10 +37,11 @@ from millpond.connectors.delta.rules import (
     required_columns,
 )
 from millpond.connectors.delta.stored_rows import same_key, stored
-from millpond.connectors.delta.task_files import added
+from millpond.connectors.delta.task_files import actions_of
+from millpond.connectors.delta.unique_rows import check_unique
 from millpond.connectors.delta.versions import history_of, table_at
+from millpond.connectors.divided_table import Written
 from millpond.errors import (
-    BadData,
     ConfigurationIssue,
     ConnectionLost,
     NotSupported,
@@ -49,7 +50,6 @@ from millpond.errors import (
     UnknownName,
     without_passwords,
 )
-from millpond.records.outgoing import to_rows
 from millpond.types import Column, Schema, normal, quote, type_name
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class BaseTable:
         self.version = self._read(self._table, 0)
         self.cache.moved(self.version, None)
         if is_there and self._known_writer is None and schema.key:
-            self._check_unique()
+            check_unique(self.version, schema.key, self.what)
         self.is_new = not is_there  # whether it was created now
 
     @property
@@ -178,17 +178,6 @@ class BaseTable:
                 hint="leave 'partition.by' out: it is for tables that are created",
             )
 
-    def _check_unique(self) -> None:
-        keys = self.version.scan(list(self._schema.key))
-        found = keys.group_by(keys.column_names).aggregate([([], "count_all")])
-        if found.num_rows < keys.num_rows:
-            twice = to_rows(found.filter(pc.greater(found["count_all"], 1)).slice(0, 1))[0]
-            said = ", ".join(f"{name} = {twice[name]!r}" for name in keys.column_names)
-            raise BadData(
-                f"{self.what} has {twice['count_all']} rows with the key {said}",
-                hint="declare the columns that identify a row as PRIMARY KEY, or remove the rows",
-            )
-
     def _read(self, table: DeltaTable, writes: int) -> BaseVersion:
         newer = partial(self._newer, writes)
         return self._shown(BaseVersion(table, self._place, self._storage, self._columns, newer, self.cache))
@@ -236,6 +225,10 @@ class BaseTable:
     def flushed(self, state: str) -> int | None:
         """Returns the last commit of a state directory that the table contains."""
         return self._number(_state(state, self._own))
+
+    @property
+    def has_change_feed(self) -> bool:
+        return self._table.metadata().configuration.get(_FEED, "").lower() == "true"
 
     @property
     def next_row(self) -> int:
@@ -287,14 +280,17 @@ class BaseTable:
         self._moved(self._read(self._table, self._writes), changes)
 
     def publish(
-        self, written: pa.Table, state: str, number: int, next_row: int, positions: Sequence[Position]
+        self, written: Written, state: str, number: int, next_row: int, positions: Sequence[Position]
     ) -> None:
-        """Adds files that tasks have written as one commit, unless the table has it."""
+        """Replaces and adds files as one commit, unless the table has it."""
 
         def make(properties: CommitProperties) -> None:
-            self._table.create_write_transaction(
-                added(written), "append", self._table.schema(), commit_properties=properties
-            )
+            if written.version is not None:
+                if self._table.version() != written.version:
+                    raise ConnectionLost(f"{self.what} was changed by others while a batch was merged")
+                properties.max_commit_retries = 0
+            actions, schema = actions_of(written), self._table.schema()
+            self._table.create_write_transaction(actions, "append", schema, commit_properties=properties)
             self._table.update_incremental()
 
         self._enter(_batches(state, self._own), number, next_row, positions, make)
@@ -304,6 +300,9 @@ class BaseTable:
         """Returns the number of the newest commit of ``publish`` of a state directory."""
         with explained(self._place):
             self._table.update_incremental()
+            self._check(self._table, more=True)
+        if self._table.version() != self.version.number:
+            self._moved(self._read(self._table, self._writes))
         return self._number(_batches(state, self._own))
 
     def _enter(
@@ -386,6 +385,7 @@ class BaseTable:
 
 
 _ROWS, _WRITER = "millpond rows", "millpond writer"
+_FEED = "delta.enableChangeDataFeed"
 _POSITIONS = "millpond.positions"
 """What the commit of a flush has in its user metadata, beside the entries."""
 _BRING_BACK = "bring it back as it was, or begin with a new state directory"

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.changes import ROW
 from millpond.errors import InvalidOption, InvalidRecord, NotSupported, TypeMismatch
 from millpond.types import Column, Schema, type_name
 
@@ -26,6 +27,15 @@ def check_column(column: Column, hint: str = "name it: … AS name") -> None:
             f'column "{column.name}": Delta has no {type_name(column.type)}',
             hint=f"CAST({column.name} AS STRING)",
         )
+
+
+def check_declared(name: str, schema: Schema) -> None:
+    """Raises InvalidOption or TypeMismatch for a table with columns that it cannot have."""
+    for column in schema.columns:
+        if not pa.types.is_duration(column.type):
+            check_column(column, hint="give it another name")
+    if ROW in schema:
+        raise InvalidOption(f'table "{name}": "{ROW}" is the name of the numbers of rows')
 
 
 def check_partitions(schema: Schema, names: Sequence[str]) -> None:

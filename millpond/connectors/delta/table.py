@@ -6,7 +6,6 @@ flush writes the layer to the base, as one commit there.
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import time
@@ -21,25 +20,25 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.changes import ROW, Changes, Position
+from millpond.changes import Changes, Position
 from millpond.connectors.delta.base_table import BaseTable
 from millpond.connectors.delta.care import Care
 from millpond.connectors.delta.client import is_unused, library, storage_options
-from millpond.connectors.delta.columns import check_column, check_partition_texts, check_partitions
+from millpond.connectors.delta.columns import check_declared, check_partition_texts, check_partitions
 from millpond.connectors.delta.full import full
 from millpond.connectors.delta.layer import Layer
 from millpond.connectors.delta.layered import LayeredSnapshot
+from millpond.connectors.delta.merged_files import MergedFiles, can_merge, merging
 from millpond.connectors.delta.places import leave, own_folder, place_for, remove_folder, take
 from millpond.connectors.delta.row_numbers import RowNumbers
 from millpond.connectors.delta.table_options import CACHE_SIZE, TABLE_OPTIONS
 from millpond.connectors.delta.task_files import DataFiles
-from millpond.connectors.divided_table import DividedTable
+from millpond.connectors.divided_table import DividedTable, Written
 from millpond.connectors.named_columns import named_columns
 from millpond.connectors.table import numbered
 from millpond.errors import (
     Closed,
     Error,
-    InvalidOption,
     NotSupported,
 )
 from millpond.records.checks import checked
@@ -77,19 +76,15 @@ class DeltaTable(DividedTable, VersionedTable):
         self.null_keys = null_keys
         self.flush_interval = float(values.get("flush.interval", 30.0))
         self.flush_size = int(values.get("flush.size", 64 << 20))
-        retention = values.get("vacuum.retention")
-        self._retention = None if retention is None else math.ceil(retention / 3600)
-        self._care = Care(int(values.get("optimize.files", 16)))
-        self._base, self._place, self._home = base, place, home
+        self._base, self._care = base, Care(values)
+        self._place, self._home, self._storage = place, home, storage_options(values)
         self._stored = str(values.get("table") or name).lower()
         self.anchor = anchor
         self.base_stays = not anchor.get("owned")
         self.constraints = base.constraints
         required = (replace(c, nullable=c.nullable and c.name.lower() not in base.required) for c in schema)
         self._checked = replace(schema, columns=tuple(required))
-        self._storage = storage_options(values)
-        self._writing = threading.RLock()  # held while something writes to the base
-        self._turn = threading.RLock()
+        self._turn, self._writing = threading.RLock(), threading.RLock()
         self._done = threading.Condition(self._turn)
         self._fresh = self._new_layer()
         self._frozen: tuple[Layer, int, int, Sequence[Position]] | None = None
@@ -111,11 +106,7 @@ class DeltaTable(DividedTable, VersionedTable):
         home: Path | None = None,
     ) -> Self:
         library()
-        for column in schema.columns:
-            if not pa.types.is_duration(column.type):
-                check_column(column, hint="give it another name")
-        if ROW in schema:
-            raise InvalidOption(f'table "{name}": "{ROW}" is the name of the numbers of rows')
+        check_declared(name, schema)
         partitions = named_columns("partition.by", values.get("partition.by"), schema.names)
         check_partitions(schema, partitions)
         place, known = place_for(name, values, home), values.get("anchor") or {}
@@ -138,10 +129,8 @@ class DeltaTable(DividedTable, VersionedTable):
             )
             check_partitions(schema, base.partitions)
             anchor = known or {"id": base.id, "table": own}
-            if not known and values.get("path"):
-                anchor["path"] = place
-            elif not known:
-                anchor["owned"] = base.is_new and is_free
+            if not known:
+                anchor |= {"path": place} if values.get("path") else {"owned": base.is_new and is_free}
             return cls(name, schema, base, place, values, null_keys=null_keys, anchor=anchor, home=home)
         except BaseException:
             leave(place)
@@ -280,19 +269,31 @@ class DeltaTable(DividedTable, VersionedTable):
     def own(self) -> str:
         return str(self.anchor["table"])
 
+    @classmethod
+    def divides(cls, values: Mapping[str, Any], schema: Schema) -> bool:
+        return not values.get("partition.by") and (not schema.key or can_merge(values, schema))
+
     def undisturbed(self) -> AbstractContextManager[object]:
         return self._writing
 
     def task_writer(self, *, local: bool) -> DataFiles | None:
-        base = self._base
-        if self.schema.key or base.partitions or base.constraints or not (local or "://" in self._place):
+        base, seen = self._base, local or "://" in self._place
+        if self.schema.key or base.partitions or base.constraints or not seen:
             return None
         with self._turn:
             first = self._numbers.reserve()
         return DataFiles(self.what, self._place, self._storage, self._checked, base.names, first)
 
-    def publish(self, written: pa.Table, state: str, number: int, positions: Sequence[Position]) -> None:
-        end = pc.max(written["end"]).as_py()
+    def merging(self, *, local: bool) -> MergedFiles | None:
+        if not self.schema.key or self.null_keys or not local:
+            return None
+        return merging(self._base, self.what, self._place, self.schema, self._checked)
+
+    def has_changed(self, version: int) -> bool:
+        return bool(self.pending.rows) or self._base.version.number != version
+
+    def publish(self, written: Written, state: str, number: int, positions: Sequence[Position]) -> None:
+        end = pc.max(written.files["end"]).as_py()
         with self._writing:
             self._base.publish(written, state, number, end, positions)
         with self._turn:
@@ -318,7 +319,7 @@ class DeltaTable(DividedTable, VersionedTable):
     def vacuum(self, hours: int | None) -> pa.Table:
         self.snapshot()
         with self._writing:
-            return self._base.vacuum(self._retention if hours is None else hours)
+            return self._base.vacuum(self._care.retention if hours is None else hours)
 
     def care(self) -> None:
         if self._care.should_optimize(self._base.files):

@@ -21,6 +21,7 @@ from millpond.connectors.delta.dataset import is_pruned
 from millpond.connectors.delta.file_system import file_system
 from millpond.connectors.delta.row_numbers import OF_A_TASK, TASKS
 from millpond.connectors.delta.stored_rows import stored
+from millpond.connectors.divided_table import Written
 from millpond.connectors.sink import TaskWriter
 from millpond.errors import NotSupported
 from millpond.records.checks import checked
@@ -38,14 +39,16 @@ _LONGEST = 32
 
 @dataclass(slots=True)
 class DataFiles(TaskWriter):
-    """Writes rows, checked as the table ``what`` checks them, each with a number from ``first`` on."""
+    """Writes rows. Those of a table without a key get numbers from ``first`` on; with ``columns`` rows are checked as
+    the table ``what`` checks them.
+    """
 
     what: str
     place: str
     storage: Mapping[str, str]
-    columns: Schema
+    columns: Schema | None
     names: tuple[str, ...]
-    first: int
+    first: int | None
     _next: int = field(default=0, init=False)
 
     schema: ClassVar[Schema] = Schema.of(
@@ -70,23 +73,28 @@ class DataFiles(TaskWriter):
 
     def of_task(self, number: int) -> Self:
         assert number < TASKS
+        if self.first is None:
+            return self
         return replace(self, first=self.first + number * OF_A_TASK)
 
     def write(self, rows: pa.Table) -> pa.Table:
-        fitting = checked(self.columns, Changes(rows), what=self.what, null_keys=False).rows
-        first = self.first + self._next
-        self._next += fitting.num_rows
-        if self._next > OF_A_TASK:
-            raise NotSupported(f"{self.what}: a batch has more than {OF_A_TASK} rows in one task")
-        numbers = pa.array(np.arange(first, first + fitting.num_rows))
-        kept = stored(fitting.append_column(ROW, numbers), self.names, ())
+        if self.columns is not None:
+            rows = checked(self.columns, Changes(rows), what=self.what, null_keys=False).rows
+        end = 0
+        if self.first is not None:
+            first, self._next = self.first + self._next, self._next + rows.num_rows
+            if self._next > OF_A_TASK:
+                raise NotSupported(f"{self.what}: a batch has more than {OF_A_TASK} rows in one task")
+            end = first + rows.num_rows
+            rows = rows.append_column(ROW, pa.array(np.arange(first, end)))
+        kept = stored(rows, self.names, ())
         # A task may run twice, and both write: the names are never the same.
         path = f"part-{uuid.uuid4()}.snappy.parquet"
         with explained(self.place), file_system(self.place, self.storage).open_output_stream(path) as file:
             pq.write_table(kept, file, compression="snappy", row_group_size=_ROW_GROUP)
             size = file.tell()
         found = {"path": path, "rows": kept.num_rows, "bytes": size, "stats": _stats(kept)}
-        found["end"] = first + kept.num_rows
+        found["end"] = end
         return pa.Table.from_pylist([found], self.schema.arrow())
 
 
@@ -107,12 +115,13 @@ def _stats(rows: pa.Table) -> str:
     return json.dumps(said, default=date.isoformat)
 
 
-def added(written: pa.Table) -> list[AddAction | RemoveAction]:
-    """Returns the files that tasks report, as the log names them."""
-    from deltalake.transaction import AddAction
+def actions_of(written: Written) -> list[AddAction | RemoveAction]:
+    """Returns what a batch does to the files of a table, as the log has it."""
+    from deltalake.transaction import AddAction, RemoveAction
 
     now = int(time.time() * 1000)
-    return [
+    put = [
         AddAction(file["path"], file["bytes"], {}, now, data_change=True, stats=file["stats"])
-        for file in written.to_pylist()
+        for file in written.files.to_pylist()
     ]
+    return [*put, *(RemoveAction(path, True, now, None, {}) for path in written.removed)]
