@@ -282,13 +282,21 @@ def test_explain_says_where_rows_and_state_are(tmp_path: Path) -> None:
 
     def lines(app: App, text: str) -> list[str]:
         said = [r["plan"] for r in app.sql(f"EXPLAIN {text}").rows()]
-        return [line for line in said if line.startswith("flush:") or "never in the store" in line]
+        wanted = ("flush:", "batches that Spark evaluates:")
+        return [line for line in said if line.startswith(wanted) or "never in the store" in line]
 
     text = f"CREATE STREAM s (id INT, name STRING); CREATE TABLE m (id INT); {create(tmp_path / 'lake')}"
     for state, kept in ((tmp_path / "state", "in the journal and in memory"), (None, "in memory")):
         with App(text, state=state) as app:
             flush = f"flush: rows are {kept} until a flush, which is written by the app's process, with delta-rs, "
-            assert lines(app, "INSERT INTO t SELECT id, name FROM s") == [flush + "large batches too"]
+            insert, late = "INSERT INTO t SELECT id, name FROM s", [flush + "large batches too"]
+            now = [
+                flush.removesuffix(", "),
+                "batches that Spark evaluates: its executors merge them, past the journal, each in a commit of its own,"
+                " if they can and nothing follows the changes of t",
+            ]
+            assert lines(app, insert) == (late if state is None else now)
+            assert lines(app, f"{insert} WITH ('engine' = 'process')") == late
             found = lines(
                 app, f"CREATE TABLE g WITH ('extension' = 'delta', 'path' = '{tmp_path}/g') AS {groups}"
             )

@@ -61,6 +61,7 @@ from millpond.statements.script import Checks
 from millpond.statements.secrets import Secrets
 from millpond.statements.text_run import TextRun
 from millpond.store.compaction import Compactor
+from millpond.store.divided_commits import DividedCommits
 from millpond.store.dropped_tables import DroppedTables
 from millpond.store.old_rows import OldRows
 from millpond.store.query_states import QueryStates
@@ -153,6 +154,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     statements = Statements(
         *(store, catalog, Stages(evaluator, clock, spark.session, settings.engine), commit_lock, emitted),
         *(inputs.read, drift.follow_stream, spark.session),
+        DividedCommits(store, state.identity, compactor.flusher),
     )
     runner = Runner(
         *(statements.make, store, query_states, loader, commit_lock, spark),

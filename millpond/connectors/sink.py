@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import pyarrow as pa
 
@@ -215,9 +215,13 @@ class TaskWriter(ABC):
     def by(self) -> tuple[str, ...]:
         """Returns columns; one task should write all rows with the same values in them."""
 
+    def of_task(self, number: int) -> Self:
+        """Returns what a task writes with, by its number among the tasks of the batch."""
+        return self
+
     @abstractmethod
     def write(self, rows: pa.Table) -> pa.Table:
-        """Writes rows of a task, which may run twice; returns what ``DividedSink.publish`` needs to know."""
+        """Writes rows of a task, which may run twice; returns what whoever publishes them needs to know."""
 
 
 class DividedSink(Sink):

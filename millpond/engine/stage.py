@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from millpond import steps
 from millpond.clock import Clock
+from millpond.connectors.divided_table import Merging, Written
 from millpond.connectors.sink import NativeSink, TaskWriter
 from millpond.connectors.source import SEQ
 from millpond.engine.batch import Batch
@@ -17,6 +18,7 @@ from millpond.engine.collect import collect
 from millpond.engine.delivery import Encoded, encode
 from millpond.engine.jobs import named
 from millpond.engine.local_stage import LocalStage, Tables, in_order
+from millpond.engine.spark_merge import merge_in_tasks
 from millpond.engine.spark_stage import SparkStage
 from millpond.engine.task_writes import write_in_tasks
 from millpond.engine_rule import EngineRule
@@ -125,6 +127,17 @@ class Stage:
             lambda results: write_in_tasks(results, writer, self._plan.output, batch.about, steady=steady),
         )
         return writer.schema.arrow().empty_table() if found is None else found
+
+    def merged(self, batch: Batch, tables: Tables, merging: Merging) -> Written | None:
+        """Returns what tasks have written to merge the results of the batch, evaluated by Spark, into files; None if
+        a row may have another key when a task runs again.
+        """
+        if not is_steady(self._plan):
+            return None
+        output, about = self._plan.output, batch.about
+        what = "read, evaluate and merge by Spark"
+        found = self.use(batch, tables, what, lambda rows: merge_in_tasks(rows, merging, output, about))
+        return Written(merging.writer.schema.arrow().empty_table(), 0) if found is None else found
 
     def hold(self, batch: Batch, tables: Tables, held: ExitStack) -> DataFrame:
         """Returns the results of the batch on Spark, with ``_seq``, which can be evaluated until ``held`` ends. Called

@@ -33,15 +33,19 @@ class Task:
         self._columns = columns.arrow()
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        writer = self._writer.of_task(0 if task is None else task.partitionId())
         waiting: list[pa.RecordBatch] = []
         for batch in batches:
             waiting.append(batch)
-            if sum(b.nbytes for b in waiting) >= self._writer.most:
-                yield from self._written(waiting)
+            if sum(b.nbytes for b in waiting) >= writer.most:
+                yield from self._written(waiting, writer)
                 waiting = []
-        yield from self._written(waiting)
+        yield from self._written(waiting, writer)
 
-    def _written(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _written(self, batches: list[pa.RecordBatch], writer: TaskWriter) -> Iterator[pa.RecordBatch]:
         if not any(batch.num_rows for batch in batches):
             return
         rows = pa.Table.from_batches(batches)
@@ -49,7 +53,7 @@ class Task:
             seq = rows[SEQ].to_numpy()  # NULL is NaN, which is last
             rows = rows.drop_columns([SEQ]).take(pa.array(np.argsort(seq, kind="stable")))
         named = rows.rename_columns(self._columns.names).cast(self._columns)
-        yield from self._writer.write(named).combine_chunks().to_batches()
+        yield from writer.write(named).combine_chunks().to_batches()
 
 
 def write_in_tasks(

@@ -9,6 +9,7 @@ from typing import Any
 
 from millpond.changelog import Style
 from millpond.connectors import abilities
+from millpond.connectors.divided_table import DividedTable
 from millpond.connectors.sink import find_sink
 from millpond.connectors.source import Source, find_source
 from millpond.options import Option
@@ -87,6 +88,10 @@ class Connectors:
     def flushed_by(self, values: Mapping[str, Any]) -> str | None:
         backend = find_backend(str(values.get("extension") or "memory"))
         return backend.flushed_by if issubclass(backend, FlushedTable) else None
+
+    def divides(self, values: Mapping[str, Any], schema: Schema) -> bool:
+        backend = find_backend(str(values.get("extension") or "memory"))
+        return issubclass(backend, DividedTable) and backend.divides(values, schema)
 
     def open(self, uri: str, values: Mapping[str, Any], declared: Schema | None) -> Source:
         key = (uri, repr((sorted(values.items()), declared)))

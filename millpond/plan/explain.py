@@ -104,8 +104,7 @@ def explain_plan(
             lines += _sink(checked, checked.changes, plan, engine, durable=durable)
         else:
             lines.append(_target(checked, checked.changes))
-            groups = isinstance(plan, GroupsPlan)
-            lines += explain_flushes(checked.changes, groups=groups, durable=durable)
+            lines += explain_flushes(checked.changes, plan, engine, durable=durable)
     return lines
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millpond.plan.plans import MissPlan
+from millpond.engine_rule import Engine
+from millpond.plan.plans import ChangesPlan, GroupsPlan, KeyedPlan, MissPlan, RowsPlan
 from millpond.sql.aggregate import COUNT, SEQUENCE, Aggregation
 from millpond.sql.catalog import Relation
 from millpond.sql.joins import StreamJoin
@@ -59,16 +60,29 @@ def explain_join(join: StreamJoin, by: str) -> Iterator[str]:
             yield f"state: every row of {side.stream.name}: {why} it grows with the stream"
 
 
-def explain_flushes(target: Relation, *, groups: bool, durable: bool) -> Iterator[str]:
-    """Describes where rows are before they are in the store of a target, and who writes them there. ``groups`` says
-    that the statement keeps the state of groups.
-    """
+def explain_flushes(target: Relation, plan: object, engine: Engine, *, durable: bool) -> Iterator[str]:
+    """Describes where rows are before they are in the store of a target, and who writes them there."""
     if target.flushed_by is None:
         return
     kept = "in the journal and in memory" if durable else "in memory"
-    yield f"flush: rows are {kept} until a flush, which is written by {target.flushed_by}, large batches too"
-    if groups:
+    divided = durable and target.divides and not target.strict and _on_executors(plan, engine)
+    too = "" if divided else ", large batches too"
+    yield f"flush: rows are {kept} until a flush, which is written by {target.flushed_by}{too}"
+    if divided:
+        how = "merge" if target.schema.key else "append"
+        yield (
+            f"batches that Spark evaluates: its executors {how} them, past the journal, each in a commit of its own,"
+            f" if they can and nothing follows the changes of {target.name}"
+        )
+    if isinstance(plan, GroupsPlan):
         yield f"state: {kept}, never in the store of {target.name}"
+
+
+def _on_executors(plan: object, engine: Engine) -> bool:
+    """Returns whether Spark may evaluate the batches of a plan, whose rows do not need one another."""
+    if not isinstance(plan, RowsPlan) or isinstance(plan, ChangesPlan | KeyedPlan) or plan.join is not None:
+        return False
+    return plan.rule.in_app(engine).engine != "process"
 
 
 def explain_misses(miss: MissPlan) -> list[str]:

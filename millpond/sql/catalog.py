@@ -54,7 +54,7 @@ class Relation:
     follows it; ``captured`` that it does so by change capture; ``spreads`` that executors may read it. ``changing``
     says that it is the changes of the table of that name, which a statement with EMIT CHANGES reads. ``versioned`` says
     that a table keeps earlier versions, and ``at`` which of them FROM names. ``flushed_by`` says who writes its changes
-    to its store, if that is done later.
+    to its store, if that is done later, and ``divides`` that executors may write to it.
     """
 
     name: str
@@ -83,6 +83,7 @@ class Relation:
     versioned: bool = False
     at: AsOf | None = None
     flushed_by: str | None = None
+    divides: bool = False
     text: str = field(default="", compare=False, repr=False)
     """The text of the statement that declares a view."""
 

@@ -58,6 +58,9 @@ class World(Protocol):
     def flushed_by(self, values: Mapping[str, Any]) -> str | None:
         """Returns who writes the changes of a table with these options to its store later; None if none does."""
 
+    def divides(self, values: Mapping[str, Any], schema: Schema) -> bool:
+        """Returns whether executors may write to a table with these options and columns."""
+
     def describe(
         self, uri: str, values: Mapping[str, Any], declared: Schema | None, *, table: bool = False
     ) -> Relation:

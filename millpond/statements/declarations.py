@@ -115,6 +115,7 @@ class Declarations:
                 evicts=self.connectors.evicts(options),
                 versioned=self.connectors.keeps_versions(options),
                 flushed_by=self.connectors.flushed_by(options),
+                divides=self.connectors.divides(options, relation.schema),
             )
             extension = str(options.get("extension") or "memory")
             table = self.store.create(relation, extension, options, adapt)

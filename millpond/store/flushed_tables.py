@@ -7,10 +7,12 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from millpond.changes import Changes
+from millpond.connectors.divided_table import DividedTable
 from millpond.errors import StateForeign
 from millpond.journal.blob_rows import Adapt
 from millpond.journal.journal import Journal
 from millpond.locks import ReentrantWriteLock
+from millpond.store.batch_marks import BatchMarks
 from millpond.tables.base import Backend
 from millpond.tables.flushed_table import FlushedTable
 
@@ -82,3 +84,11 @@ def restore(table: Backend, name: str, journal: Journal, state: str, adapt: Adap
         table.restore(changes)
     if isinstance(table, FlushedTable) and last > after:
         table.restored(last)
+    if isinstance(table, DividedTable) and not journal.read_only:
+        marks = BatchMarks(table, journal, state)
+        try:
+            marks.check()
+            marks.settle()
+        except BaseException:
+            table.close()
+            raise

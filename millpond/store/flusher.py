@@ -44,6 +44,8 @@ class Flusher:
         """When the thread looks at the tables again; infinite while it looks."""
         self._ended = False
         self._failed: dict[str, float] = {}
+        self._changed: set[str] = set()
+        """Tables whose bases others than flushes have changed."""
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
@@ -62,6 +64,13 @@ class Flusher:
                 self._start()
                 return
 
+    def look_after(self, name: str) -> None:
+        """Has the thread look after the files of a table that got some without a flush."""
+        if not self._ended:
+            self._changed.add(name.lower())
+            self._wake.set()
+            self._start()
+
     def _start(self) -> None:
         if self._thread is None:
             with self._starting:
@@ -77,6 +86,9 @@ class Flusher:
             if self._ended:
                 return
             for name, table in self._store.flushed.items():
+                if name in self._changed:
+                    self._changed.discard(name)
+                    self._look_after(name, table)
                 wait = self._wait(name, table)
                 if wait is not None and wait <= 0:
                     self._try(name, table)

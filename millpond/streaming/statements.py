@@ -14,11 +14,13 @@ from millpond.plan.plans import (
     StatementPlan,
 )
 from millpond.sql.catalog import Catalog
+from millpond.store.divided_commits import DividedCommits
 from millpond.store.store import Store
 from millpond.streaming.aggregate_statement import Groups
 from millpond.streaming.block import Block
 from millpond.streaming.change_statements import Changed, SinkChanged
 from millpond.streaming.commit_lock import CommitLock
+from millpond.streaming.divided_rows import DividedRows
 from millpond.streaming.emitted_rows import Emitted
 from millpond.streaming.fold import Folded, Inputs
 from millpond.streaming.keyed_topic import Keyed
@@ -52,6 +54,7 @@ class Statements:
         inputs: Inputs,
         take_in: TakeIn,
         spark: Spark,
+        divided: DividedCommits,
     ):
         self._store = store
         self._catalog = catalog
@@ -61,6 +64,7 @@ class Statements:
         self._inputs = inputs
         self._take_in = take_in
         self._spark = spark
+        self._divided = divided
 
     def make(self, plan: StatementPlan, ephemeral: bool) -> list[RunningStatement]:
         """Returns the statement of a plan, by its kind; where streams are joined, one for each of them."""
@@ -97,5 +101,14 @@ class Statements:
                 return SinkRows(**every, plan=plan, emitted=emitted, take_in=take_in, spark=self._spark)
             case KeyedPlan() if plan.join is None:
                 return Keyed(**every, plan=plan, emitted=emitted, take_in=take_in)
+            case RowsPlan() if plan.target.kind == "table" and plan.join is None:
+                return DividedRows(
+                    **every,
+                    plan=plan,
+                    emitted=emitted,
+                    take_in=take_in,
+                    spark=self._spark,
+                    divided=self._divided,
+                )
             case RowsPlan():
                 return RowStatement(**every, plan=plan, emitted=emitted, take_in=take_in)

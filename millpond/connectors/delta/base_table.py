@@ -4,6 +4,7 @@ the app that it contains.
 | transaction of the Delta table (``txn``) | its version                                             |
 |------------------------------------------|---------------------------------------------------------|
 | ``millpond state <identity> <table>``    | the last commit of that table of a state directory      |
+| ``millpond batches <identity> <table>``  | the last batch that executors have written to it        |
 | ``millpond rows``                        | the number of the next row, if the table has no key     |
 | ``millpond writer``                      | who wrote last: a number that each open table draws     |
 """
@@ -14,7 +15,7 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -27,8 +28,7 @@ from millpond.changes import ROW, Position
 from millpond.connectors.delta.base_version import BaseVersion, stored_type
 from millpond.connectors.delta.care import optimize, vacuum
 from millpond.connectors.delta.client import exists, explained, library, quoted
-from millpond.connectors.delta.dataset import is_pruned
-from millpond.connectors.delta.layer import GONE, living, plain
+from millpond.connectors.delta.layer import GONE, living
 from millpond.connectors.delta.row_cache import RowCache
 from millpond.connectors.delta.rules import (
     check_entries_stay,
@@ -36,9 +36,12 @@ from millpond.connectors.delta.rules import (
     constraints_of,
     required_columns,
 )
+from millpond.connectors.delta.stored_rows import same_key, stored
+from millpond.connectors.delta.task_files import actions_of
+from millpond.connectors.delta.unique_rows import check_unique
 from millpond.connectors.delta.versions import history_of, table_at
+from millpond.connectors.divided_table import Written
 from millpond.errors import (
-    BadData,
     ConfigurationIssue,
     ConnectionLost,
     NotSupported,
@@ -47,8 +50,7 @@ from millpond.errors import (
     UnknownName,
     without_passwords,
 )
-from millpond.records.outgoing import to_rows
-from millpond.types import Column, Schema, normal, quote, type_name, whole
+from millpond.types import Column, Schema, normal, quote, type_name
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -106,7 +108,7 @@ class BaseTable:
                     partition_by=list(partitions),
                     storage_options=dict(storage),
                 )
-        self._names = list(pa.schema(self._table.schema().to_arrow()).names)
+        self.names = tuple(pa.schema(self._table.schema().to_arrow()).names)
         self.partitions = tuple(self._table.metadata().partition_columns)
         self.required, self.constraints = required_columns(self._table), constraints_of(self._table)
         if null_keys:
@@ -119,10 +121,8 @@ class BaseTable:
         self.version = self._read(self._table, 0)
         self.cache.moved(self.version, None)
         if is_there and self._known_writer is None and schema.key:
-            self._check_unique()
-
-        self.is_new = not is_there
-        """Whether it was created now."""
+            check_unique(self.version, schema.key, self.what)
+        self.is_new = not is_there  # whether it was created now
 
     @property
     def id(self) -> str:
@@ -178,17 +178,6 @@ class BaseTable:
                 hint="leave 'partition.by' out: it is for tables that are created",
             )
 
-    def _check_unique(self) -> None:
-        keys = self.version.scan(list(self._schema.key))
-        found = keys.group_by(keys.column_names).aggregate([([], "count_all")])
-        if found.num_rows < keys.num_rows:
-            twice = to_rows(found.filter(pc.greater(found["count_all"], 1)).slice(0, 1))[0]
-            said = ", ".join(f"{name} = {twice[name]!r}" for name in keys.column_names)
-            raise BadData(
-                f"{self.what} has {twice['count_all']} rows with the key {said}",
-                hint="declare the columns that identify a row as PRIMARY KEY, or remove the rows",
-            )
-
     def _read(self, table: DeltaTable, writes: int) -> BaseVersion:
         newer = partial(self._newer, writes)
         return self._shown(BaseVersion(table, self._place, self._storage, self._columns, newer, self.cache))
@@ -238,6 +227,10 @@ class BaseTable:
         return self._number(_state(state, self._own))
 
     @property
+    def has_change_feed(self) -> bool:
+        return self._table.metadata().configuration.get(_FEED, "").lower() == "true"
+
+    @property
     def next_row(self) -> int:
         """Returns the number of the next row, as far as the table has the rows."""
         known = self._number(_ROWS)
@@ -275,33 +268,74 @@ class BaseTable:
         self, changes: pa.Table, state: str, commit: int, next_row: int, positions: Sequence[Position] = ()
     ) -> None:
         """Writes the changes of a layer as one commit, unless the table has it."""
+
+        def make(properties: CommitProperties) -> None:
+            self._commit(changes, properties)
+            if self._number(entry) != commit:
+                # A merge that changes no row commits nothing.
+                self._append(changes.slice(0, 0), properties)
+
+        entry = _state(state, self._own)
+        self._enter(entry, commit, next_row, positions, make)
+        self._moved(self._read(self._table, self._writes), changes)
+
+    def publish(
+        self, written: Written, state: str, number: int, next_row: int, positions: Sequence[Position]
+    ) -> None:
+        """Replaces and adds files as one commit, unless the table has it."""
+
+        def make(properties: CommitProperties) -> None:
+            if written.version is not None:
+                if self._table.version() != written.version:
+                    raise ConnectionLost(f"{self.what} was changed by others while a batch was merged")
+                properties.max_commit_retries = 0
+            actions, schema = actions_of(written), self._table.schema()
+            self._table.create_write_transaction(actions, "append", schema, commit_properties=properties)
+            self._table.update_incremental()
+
+        self._enter(_batches(state, self._own), number, next_row, positions, make)
+        self._moved(self._read(self._table, self._writes))
+
+    def published(self, state: str) -> int | None:
+        """Returns the number of the newest commit of ``publish`` of a state directory."""
+        with explained(self._place):
+            self._table.update_incremental()
+            self._check(self._table, more=True)
+        if self._table.version() != self.version.number:
+            self._moved(self._read(self._table, self._writes))
+        return self._number(_batches(state, self._own))
+
+    def _enter(
+        self,
+        entry: str,
+        number: int,
+        next_row: int,
+        positions: Sequence[Position],
+        make: Callable[[CommitProperties], None],
+    ) -> None:
+        """Makes a commit with a number under the name of its entry, unless the table has it."""
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError
 
         failed = ""
         with self._versions:
             self._writes += 1
-        entry = _state(state, self._own)
         notes = {_POSITIONS: json.dumps([p.parts for p in positions])} if positions else {}
-        numbers = {entry: commit, _WRITER: self._writer}
+        numbers = {entry: number, _WRITER: self._writer}
         if not self._schema.key:
-            numbers[_ROWS] = next_row
+            numbers[_ROWS] = max(next_row, self._number(_ROWS) or 0)
         with explained(self._place):
             for _ in range(_TRIES):
                 self._table.update_incremental()
                 self._check(self._table)
                 if self._table.version() != self.version.number:
                     self._moved(self._read(self._table, self._writes))
-                if self._number(_WRITER) == self._writer and self._number(entry) == commit:
+                if self._number(_WRITER) == self._writer and self._number(entry) == number:
                     break  # it was made, and the answer was lost
                 self._check_writer()
-                transactions = [Transaction(app, number) for app, number in numbers.items()]
-                properties = CommitProperties(custom_metadata=notes, app_transactions=transactions)
+                transactions = [Transaction(app, n) for app, n in numbers.items()]
                 try:
-                    self._commit(changes, properties)
-                    if self._number(entry) != commit:
-                        # A merge that changes no row commits nothing.
-                        self._append(changes.slice(0, 0), properties)
+                    make(CommitProperties(custom_metadata=notes, app_transactions=transactions))
                     break
                 except CommitFailedError as error:
                     failed = str(error).strip().partition("\n")[0]
@@ -309,7 +343,6 @@ class BaseTable:
                 check_writable(self._table, self.what)
                 raise ConnectionLost(f"{self.what}: others change the same rows: {failed}")
         self._known_writer = self._writer
-        self._moved(self._read(self._table, self._writes), changes)
 
     def _check_writer(self) -> None:
         if self._number(_WRITER) not in (self._known_writer, self._writer):
@@ -332,51 +365,29 @@ class BaseTable:
 
     def _append(self, rows: pa.Table, properties: CommitProperties) -> None:
         library().write_deltalake(
-            self._table, self._stored(rows), mode="append", commit_properties=properties
+            self._table,
+            stored(rows, self.names, self._schema.key),
+            mode="append",
+            commit_properties=properties,
         )
 
     def _merge(self, changes: pa.Table, properties: CommitProperties) -> None:
-        rows = self._stored(changes).append_column(_DELETED, changes[GONE])
-        gone, written = f"s.{quoted(_DELETED)}", {quoted(n): f"s.{quoted(n)}" for n in self._names}
+        key = self._schema.key
+        rows = stored(changes, self.names, key).append_column(_DELETED, changes[GONE])
+        same = same_key(rows, self.names, key or (ROW,), null_keys=self._null_keys)
+        gone, written = f"s.{quoted(_DELETED)}", {quoted(n): f"s.{quoted(n)}" for n in self.names}
         merge = self._table.merge(
-            rows, self._same(rows), source_alias="s", target_alias="t", commit_properties=properties
+            rows, same, source_alias="s", target_alias="t", commit_properties=properties
         ).when_matched_delete(gone)
         merge.when_matched_update(written, f"NOT {gone}").when_not_matched_insert(
             written, f"NOT {gone}"
         ).execute()
 
-    def _same(self, rows: pa.Table) -> str:
-        """Returns the condition of a merge. It has the range of the keys as literals: files outside are left alone."""
-        keys = {k.lower() for k in self._schema.key or (ROW,)}
-        parts = []
-        for name in self._names:
-            if name.lower() in keys:
-                equal = "IS NOT DISTINCT FROM" if self._null_keys else "="
-                parts.append(f"(t.{quoted(name)} {equal} s.{quoted(name)})")
-                if (within := _range(name, rows[name])) is not None:
-                    parts.append(within)
-        return " AND ".join(parts)
-
-    def _stored(self, rows: pa.Table) -> pa.Table:
-        """Returns rows with the columns, types and names of the files."""
-        given = {n.lower(): n for n in rows.column_names}
-        keys = {k.lower() for k in self._schema.key}
-        columns = {}
-        for name in self._names:
-            values = rows[given[name.lower()]]
-            if pa.types.is_duration(values.type):
-                values = pa.chunked_array([c.view(pa.int64()) for c in values.chunks], pa.int64())
-            elif name.lower() in keys:
-                values = plain(values)
-            columns[name] = values
-        return pa.table(columns)
-
 
 _ROWS, _WRITER = "millpond rows", "millpond writer"
+_FEED = "delta.enableChangeDataFeed"
 _POSITIONS = "millpond.positions"
 """What the commit of a flush has in its user metadata, beside the entries."""
-
-
 _BRING_BACK = "bring it back as it was, or begin with a new state directory"
 
 
@@ -384,16 +395,5 @@ def _state(identity: str, table: str) -> str:
     return f"millpond state {identity} {table}"
 
 
-def _range(name: str, values: pa.ChunkedArray) -> str | None:
-    if not is_pruned(values.type) or values.null_count or not len(values):
-        return None
-    ends = pc.min_max(whole(values))
-    low, high = (_literal(ends[end].as_py(), values.type) for end in ("min", "max"))
-    return f"(t.{quoted(name)} >= {low} AND t.{quoted(name)} <= {high})"
-
-
-def _literal(value: object, dtype: pa.DataType) -> str:
-    if pa.types.is_integer(dtype):
-        return str(value)
-    text = "'" + str(value).replace("'", "''") + "'"
-    return f"CAST({text} AS DATE)" if pa.types.is_date(dtype) else text
+def _batches(identity: str, table: str) -> str:
+    return f"millpond batches {identity} {table}"

@@ -62,6 +62,7 @@ class BaseVersion:
         schema = pa.schema([pa.field(name, types[name.lower()]) for name in names])
         self._dataset = dataset_of(place, storage, files, schema)
         self.number = int(table.version())
+        self.listed = files
         known = not files["num_records"].null_count
         self.count = int(pc.sum(files["num_records"]).as_py() or 0) if known else self._dataset.count_rows()
         self.bytes = int(pc.sum(files["size_bytes"]).as_py() or 0)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -28,10 +29,13 @@ _FIRST, _EVERY = 600.0, 86_400.0
 
 
 class Care:
-    """Says when a table needs care: if OPTIMIZE would make ``files`` files fewer, and VACUUM once a day. 0 is never."""
+    """Says when a table needs care: if OPTIMIZE would make so many files fewer, and VACUUM once a day. 0 is never."""
 
-    def __init__(self, files: int):
-        self._files = files
+    def __init__(self, values: Mapping[str, Any]):
+        self._files = int(values.get("optimize.files", 16))
+        retention = values.get("vacuum.retention")
+        self.retention = None if retention is None else math.ceil(retention / 3600)
+        """The hours that VACUUM leaves, unless the Delta table decides."""
         self._left = 0
         self._vacuum_at = time.monotonic() + _FIRST
 

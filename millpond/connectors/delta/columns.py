@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from millpond.errors import InvalidOption, NotSupported, TypeMismatch
+from millpond.changes import ROW
+from millpond.errors import InvalidOption, InvalidRecord, NotSupported, TypeMismatch
 from millpond.types import Column, Schema, type_name
 
 _FORBIDDEN = frozenset(" ,;{}()\n\t=")
@@ -26,6 +29,15 @@ def check_column(column: Column, hint: str = "name it: … AS name") -> None:
         )
 
 
+def check_declared(name: str, schema: Schema) -> None:
+    """Raises InvalidOption or TypeMismatch for a table with columns that it cannot have."""
+    for column in schema.columns:
+        if not pa.types.is_duration(column.type):
+            check_column(column, hint="give it another name")
+    if ROW in schema:
+        raise InvalidOption(f'table "{name}": "{ROW}" is the name of the numbers of rows')
+
+
 def check_partitions(schema: Schema, names: Sequence[str]) -> None:
     """Raises NotSupported for columns that no table is partitioned by: of BINARY, delta-rs reads other bytes than it
     wrote.
@@ -35,6 +47,22 @@ def check_partitions(schema: Schema, names: Sequence[str]) -> None:
             raise NotSupported(
                 f'column "{column.name}" is BINARY: a table is not partitioned by such a column',
                 hint="leave it out of 'partition.by'",
+            )
+
+
+def check_partition_texts(schema: Schema, rows: pa.Table, names: Sequence[str], what: str) -> None:
+    """Raises InvalidRecord for an empty text in a column that a table is partitioned by."""
+    for column in filter(None, map(schema.find, names)):
+        if not pa.types.is_string(column.type):
+            continue
+        empty = pc.equal(rows[column.name], "")
+        if pc.any(empty).as_py():
+            row = int(np.flatnonzero(np.asarray(empty.fill_null(False)))[0])
+            raise InvalidRecord(
+                f'row {row} for {what}: field "{column.name}" is an empty text, which is NULL in the name of a '
+                "partition",
+                row=row,
+                field=column.name,
             )
 
 

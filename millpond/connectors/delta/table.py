@@ -6,43 +6,43 @@ flush writes the layer to the base, as one commit there.
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.changes import ROW, Changes, Position
+from millpond.changes import Changes, Position
 from millpond.connectors.delta.base_table import BaseTable
 from millpond.connectors.delta.care import Care
 from millpond.connectors.delta.client import is_unused, library, storage_options
-from millpond.connectors.delta.columns import check_column, check_partitions
+from millpond.connectors.delta.columns import check_declared, check_partition_texts, check_partitions
+from millpond.connectors.delta.full import full
 from millpond.connectors.delta.layer import Layer
 from millpond.connectors.delta.layered import LayeredSnapshot
+from millpond.connectors.delta.merged_files import MergedFiles, can_merge, merging
 from millpond.connectors.delta.places import leave, own_folder, place_for, remove_folder, take
+from millpond.connectors.delta.row_numbers import RowNumbers
 from millpond.connectors.delta.table_options import CACHE_SIZE, TABLE_OPTIONS
+from millpond.connectors.delta.task_files import DataFiles
+from millpond.connectors.divided_table import DividedTable, Written
 from millpond.connectors.named_columns import named_columns
 from millpond.connectors.table import numbered
 from millpond.errors import (
     Closed,
-    ConnectionLost,
     Error,
-    InvalidOption,
-    InvalidRecord,
     NotSupported,
 )
 from millpond.records.checks import checked
-from millpond.steps import size_text
-from millpond.tables.flushed_table import FlushedTable, Pending
+from millpond.tables.flushed_table import Pending
 from millpond.tables.versioned_table import VersionedTable
 from millpond.types import Schema
 
@@ -51,13 +51,7 @@ _MOST = 4
 _WAIT = 60.0
 
 
-class Unflushed(ConnectionLost):
-    """Reports that too many changes wait for a flush. A running statement tries again."""
-
-    code = "table_full"
-
-
-class DeltaTable(FlushedTable, VersionedTable):
+class DeltaTable(DividedTable, VersionedTable):
     """Represents a table whose base is a Delta table. It works alone, without an app; then nothing is flushed."""
 
     inside = True
@@ -82,21 +76,19 @@ class DeltaTable(FlushedTable, VersionedTable):
         self.null_keys = null_keys
         self.flush_interval = float(values.get("flush.interval", 30.0))
         self.flush_size = int(values.get("flush.size", 64 << 20))
-        retention = values.get("vacuum.retention")
-        self._retention = None if retention is None else math.ceil(retention / 3600)
-        self._care = Care(int(values.get("optimize.files", 16)))
-        self._base, self._place, self._home = base, place, home
+        self._base, self._care = base, Care(values)
+        self._place, self._home, self._storage = place, home, storage_options(values)
         self._stored = str(values.get("table") or name).lower()
         self.anchor = anchor
         self.base_stays = not anchor.get("owned")
         self.constraints = base.constraints
         required = (replace(c, nullable=c.nullable and c.name.lower() not in base.required) for c in schema)
         self._checked = replace(schema, columns=tuple(required))
-        self._turn = threading.RLock()
+        self._turn, self._writing = threading.RLock(), threading.RLock()
         self._done = threading.Condition(self._turn)
         self._fresh = self._new_layer()
         self._frozen: tuple[Layer, int, int, Sequence[Position]] | None = None
-        self._next = base.next_row
+        self._numbers = RowNumbers(base.next_row)
         self._positions: dict[str, Position] = {}
         self._commit, self._version = -1, 0
         self._changed_at: float | None = None
@@ -114,11 +106,7 @@ class DeltaTable(FlushedTable, VersionedTable):
         home: Path | None = None,
     ) -> Self:
         library()
-        for column in schema.columns:
-            if not pa.types.is_duration(column.type):
-                check_column(column, hint="give it another name")
-        if ROW in schema:
-            raise InvalidOption(f'table "{name}": "{ROW}" is the name of the numbers of rows')
+        check_declared(name, schema)
         partitions = named_columns("partition.by", values.get("partition.by"), schema.names)
         check_partitions(schema, partitions)
         place, known = place_for(name, values, home), values.get("anchor") or {}
@@ -141,10 +129,8 @@ class DeltaTable(FlushedTable, VersionedTable):
             )
             check_partitions(schema, base.partitions)
             anchor = known or {"id": base.id, "table": own}
-            if not known and values.get("path"):
-                anchor["path"] = place
-            elif not known:
-                anchor["owned"] = base.is_new and is_free
+            if not known:
+                anchor |= {"path": place} if values.get("path") else {"owned": base.is_new and is_free}
             return cls(name, schema, base, place, values, null_keys=null_keys, anchor=anchor, home=home)
         except BaseException:
             leave(place)
@@ -176,15 +162,15 @@ class DeltaTable(FlushedTable, VersionedTable):
             if commit is not None and commit < self._commit:
                 raise ValueError(f"commit {commit} of {self.what} after commit {self._commit}")
             fitting = self._fitting(changes, self.schema)
-            before = self._next
+            before = self._numbers.next
             try:
                 if not self.schema.key:
-                    fitting = Changes(numbered(fitting.rows, self._take_numbers), fitting.deleted)
+                    fitting = Changes(numbered(fitting.rows, self._numbers.take), fitting.deleted)
                 self._fresh.apply(fitting)
                 if commit is not None and len(fitting):
                     self._fresh.commit = commit
             except BaseException:
-                self._next = before
+                self._numbers.next = before
                 raise
             if len(fitting):
                 self._version += 1
@@ -198,11 +184,6 @@ class DeltaTable(FlushedTable, VersionedTable):
     def restored(self, commit: int) -> None:
         self._fresh.commit = commit
 
-    def _take_numbers(self, count: int, highest: int) -> int:
-        first = max(self._next, highest + 1)
-        self._next = first + count
-        return first
-
     def check(self, changes: Changes) -> Changes:
         fitting = self._fitting(changes, self._checked)
         if self.check_rows is not None:
@@ -211,26 +192,14 @@ class DeltaTable(FlushedTable, VersionedTable):
 
     def _fitting(self, changes: Changes, schema: Schema) -> Changes:
         fitting = checked(schema, changes, what=self.what, null_keys=self.null_keys)
-        for name in self._base.partitions:
-            column = self.schema.find(name)
-            if column is None or not pa.types.is_string(column.type):
-                continue
-            empty = pc.equal(fitting.rows[column.name], "")
-            if pc.any(empty).as_py():
-                row = int(np.flatnonzero(np.asarray(empty.fill_null(False)))[0])
-                raise InvalidRecord(
-                    f'row {row} for {self.what}: field "{column.name}" is an empty text, which is NULL in the name of '
-                    "a partition",
-                    row=row,
-                    field=column.name,
-                )
+        check_partition_texts(self.schema, fitting.rows, self._base.partitions, self.what)
         return fitting
 
     def admit(self, changes: Changes) -> None:
         most = _MOST if self.flush_error else 2 * _MOST  # other commits may have come since there was room
         with self._turn:
             if not self._has_room(changes.rows.nbytes, most):
-                raise self._full()
+                raise full(self.what, self._unflushed(), self.flush_error)
 
     def wait_for_room(self, size: int) -> None:
         with self._done:
@@ -239,7 +208,7 @@ class DeltaTable(FlushedTable, VersionedTable):
             )
             self._check_open()
             if not self._has_room(size, _MOST):
-                raise self._full()
+                raise full(self.what, self._unflushed(), self.flush_error)
 
     def flush_ended(self, error: str | None) -> None:
         with self._done:
@@ -249,13 +218,6 @@ class DeltaTable(FlushedTable, VersionedTable):
     def _has_room(self, size: int, most: int) -> bool:
         unflushed = self._unflushed()
         return not unflushed or unflushed + size <= most * self.flush_size
-
-    def _full(self) -> Unflushed:
-        return Unflushed(
-            f"{self.what} has {size_text(self._unflushed())} of changes that its Delta table does not have yet"
-            + (f": {self.flush_error}" if self.flush_error else ""),
-            hint="try again when they are written, or make 'flush.size' larger",
-        )
 
     def _unflushed(self) -> int:
         return self._fresh.bytes + (0 if self._frozen is None else self._frozen[0].bytes)
@@ -282,7 +244,7 @@ class DeltaTable(FlushedTable, VersionedTable):
                 if self._fresh.since is None:
                     return None
                 last = self._fresh.commit
-                self._frozen = self._fresh, commit if last is None else last, self._next, positions
+                self._frozen = self._fresh, commit if last is None else last, self._numbers.so_far, positions
                 self._fresh = self._new_layer()
                 self._show()
             return self._frozen[1]
@@ -292,8 +254,9 @@ class DeltaTable(FlushedTable, VersionedTable):
         if frozen is None:
             return
         layer, commit, next_row, positions = frozen
-        before = self._base.version.number
-        self._base.write(layer.table.scan(), state, commit, next_row, positions)
+        with self._writing:
+            before = self._base.version.number
+            self._base.write(layer.table.scan(), state, commit, next_row, positions)
         with self._turn:
             self._check_open()
             self._frozen = None
@@ -301,6 +264,43 @@ class DeltaTable(FlushedTable, VersionedTable):
                 self._version += 1  # others have changed rows too
             self._show()
             self._done.notify_all()
+
+    @property
+    def own(self) -> str:
+        return str(self.anchor["table"])
+
+    @classmethod
+    def divides(cls, values: Mapping[str, Any], schema: Schema) -> bool:
+        return not values.get("partition.by") and (not schema.key or can_merge(values, schema))
+
+    def undisturbed(self) -> AbstractContextManager[object]:
+        return self._writing
+
+    def task_writer(self, *, local: bool) -> DataFiles | None:
+        base, seen = self._base, local or "://" in self._place
+        if self.schema.key or base.partitions or base.constraints or not seen:
+            return None
+        with self._turn:
+            first = self._numbers.reserve()
+        return DataFiles(self.what, self._place, self._storage, self._checked, base.names, first)
+
+    def merging(self, *, local: bool) -> MergedFiles | None:
+        if not self.schema.key or self.null_keys or not local:
+            return None
+        return merging(self._base, self.what, self._place, self.schema, self._checked)
+
+    def has_changed(self, version: int) -> bool:
+        return bool(self.pending.rows) or self._base.version.number != version
+
+    def publish(self, written: Written, state: str, number: int, positions: Sequence[Position]) -> None:
+        end = pc.max(written.files["end"]).as_py()
+        with self._writing:
+            self._base.publish(written, state, number, end, positions)
+        with self._turn:
+            self._numbers.used(end)
+
+    def published(self, state: str) -> int | None:
+        return self._base.published(state)
 
     # versions and their files
 
@@ -310,14 +310,16 @@ class DeltaTable(FlushedTable, VersionedTable):
 
     def optimize(self) -> pa.Table:
         self._check_open()
-        done = self._base.optimize()
+        with self._writing:
+            done = self._base.optimize()
         self._care.optimized(self._base.files)
         self.snapshot()  # shows the new files, and lets go of the old ones
         return done
 
     def vacuum(self, hours: int | None) -> pa.Table:
         self.snapshot()
-        return self._base.vacuum(self._retention if hours is None else hours)
+        with self._writing:
+            return self._base.vacuum(self._care.retention if hours is None else hours)
 
     def care(self) -> None:
         if self._care.should_optimize(self._base.files):

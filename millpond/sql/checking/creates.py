@@ -344,6 +344,7 @@ class Creates:
             evicts=self._queries.world.evicts(values),
             versioned=self._queries.world.keeps_versions(values),
             flushed_by=self._queries.world.flushed_by(values),
+            divides=self._queries.world.divides(values, keyed),
             null_keys=bool(values.get("null_keys")),
             ttl=ttl_of(values),
         )
