@@ -57,7 +57,7 @@ class DividedRows(RowStatement):
             written = self._written(batch, snapshots, table)
             if written is None or more():
                 break
-            with self.commit_lock.taken():
+            with self.commit_lock.locked():
                 count = divided.commit(name, table, written, position)
             if count is not None:
                 return count
