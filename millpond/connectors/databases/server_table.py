@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from millpond.connectors.databases.connection_pool import PooledDatabase
+from millpond.connectors.databases.row_times import find_times
 from millpond.connectors.databases.sql_table import SqlTable, quoted
 from millpond.connectors.databases.sql_transactions import SqlWriting
-from millpond.connectors.row_times import find_times
 from millpond.connectors.table import shared, url_of
 from millpond.errors import Error, InvalidOption, UnknownName
 from millpond.options import Option

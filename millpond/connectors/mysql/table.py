@@ -16,6 +16,7 @@ import pyarrow as pa
 from millpond.alterations import TableChange
 from millpond.changes import Changes
 from millpond.connectors.databases.alter import altered
+from millpond.connectors.databases.row_times import index_times
 from millpond.connectors.databases.server_table import SERVER_OPTIONS, ServerTable
 from millpond.connectors.databases.sql_database import Session
 from millpond.connectors.databases.sql_transactions import SqlWriting
@@ -45,7 +46,6 @@ from millpond.connectors.mysql.table_types import (
     slices,
     sql_type,
 )
-from millpond.connectors.row_times import index_times
 from millpond.errors import NotSupported
 from millpond.options import Option
 from millpond.packages import needed

@@ -16,11 +16,11 @@ import pyarrow as pa
 from millpond.alterations import TableChange
 from millpond.connectors.databases.alter import Altering, altered
 from millpond.connectors.databases.nested_values import from_json
+from millpond.connectors.databases.row_times import index_times
 from millpond.connectors.databases.server_table import SERVER_OPTIONS, ServerTable, escaped
 from millpond.connectors.databases.sql_transactions import SqlWriting
 from millpond.connectors.databases.texts import to_texts
 from millpond.connectors.postgresql.transactions import PostgresDatabase, Session, driver, spot
-from millpond.connectors.row_times import index_times
 from millpond.options import Option
 from millpond.types import Column
 

@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 from millpond.alterations import TableChange
 from millpond.connectors.databases.alter import altered
 from millpond.connectors.databases.nested_values import from_json, to_json
+from millpond.connectors.databases.row_times import find_times, index_times
 from millpond.connectors.databases.sql_database import Session
 from millpond.connectors.databases.sql_table import SqlTable, quoted
 from millpond.connectors.databases.sql_transactions import SqlWriting
-from millpond.connectors.row_times import find_times, index_times
 from millpond.connectors.sqlite.alter import SqliteAltering
 from millpond.connectors.sqlite.transactions import SqliteDatabase
 from millpond.connectors.table import shared
