@@ -52,7 +52,7 @@ check: static  ## Format, lint, types, layers and the fast tests: seconds, no Sp
 	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow and not spark and not chaos" $(ARGS)
 
 test: static services classes  ## Everything but bench and chaos; what CI runs. ARGS='-k name' chooses tests
-	$(BIN)/pytest -n 2 --dist worksteal --durations 30 -m "not chaos" $(ARGS)
+	$(BIN)/pytest -n 3 --dist worksteal --durations 30 -m "not chaos" $(ARGS)
 
 test-spark: $(STAMP) classes  ## Every .test file on Spark, in one batch and in several
 	$(BIN)/pytest -n 2 --dist worksteal -m spark tests/test_sql_files.py $(ARGS)

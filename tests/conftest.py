@@ -26,7 +26,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long tests come first: two processes share a run, and one that has no tests left takes half of those that
+    """The long tests come first: processes share a run, and one that has no tests left takes some of those that
     the other has still to run."""
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
