@@ -5,6 +5,7 @@ The driver learns the range of the keys, and the names of the files.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ from millpond.types import Schema, quote
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_TASK_ROWS = 50_000
+"""Rows that are worth a task of their own."""
 _FILE = "_millpond_file"
 
 
@@ -45,7 +48,8 @@ def merge_in_tasks(results: DataFrame, merging: Merging, output: Schema, rows: f
     keys = [quote(name) for name in columns.key]
     ddl = f"{columns_of(columns.arrow())}, {quote(SEQ)} BIGINT"
     fitted = results.mapInArrow(Fitting(merging.fitting, output).run, ddl)
-    last = _last(fitted, keys).select(*map(quote, columns.names)).persist()
+    tasks = max(1, min(math.ceil(rows / _TASK_ROWS), 8 * spark.sparkContext.defaultParallelism))
+    last = _last(fitted.repartition(tasks, *keys), keys).select(*map(quote, columns.names)).persist()
     try:
         ends = collect(last.selectExpr("count(1) AS n", f"min({keys[0]}) AS low", f"max({keys[0]}) AS high"))
         (found,) = ends.to_pylist()
