@@ -40,12 +40,12 @@ def event(n: int, count: int) -> dict[str, int]:
     return {"n": n, "k": n * 7 % (count // 4 + 1)}
 
 
-def work(directory: str, count: int) -> None:
+def work(directory: str, end: int, count: int) -> None:
     say("start")
     with App(TEXT.format(directory), state=f"{directory}/state") as app:
         say("ready")
-        for first in range(app._runtime.journal.stream_end("events"), count, SENT):
-            app.send("events", [event(n, count) for n in range(first, min(first + SENT, count))])
+        for first in range(app._runtime.journal.stream_end("events"), end, SENT):
+            app.send("events", [event(n, count) for n in range(first, min(first + SENT, end))])
             say("sent")
         app.drain(timeout=900)
         found = {
@@ -71,13 +71,14 @@ def read(directory: str) -> None:
 
 def check_kills(directory: Path, kills: int, count: int, seed: int, *, spark: bool) -> None:
     chance = random.Random(seed)
-    command = (sys.executable, "-m", __name__, str(directory), str(count))
+    command = (sys.executable, "-m", __name__, str(directory))
     for number in range(kills):
-        with running(*command) as process:
+        end = count * (number + 1) // (kills + 1)  # each life has rows of its own to send
+        with running(*command, str(end), str(count)) as process:
             word = ("sent", "sent", "ready", "start")[number % 4]
             times = chance.randrange(1, 4) if word == "sent" else 1
             kill_after(process, word, times, chance.uniform(0, 15 if word == "sent" else 2))
-    found = json.loads(run_to_the_end(*command).splitlines()[-1])
+    found = json.loads(run_to_the_end(*command, str(count), str(count)).splitlines()[-1])
     oracle = duckdb.connect()
     oracle.register("e", pa.Table.from_pylist([event(n, count) for n in range(count)]))
     for table, query in ORACLE.items():
@@ -105,4 +106,4 @@ def test_many_kills(tmp_path: Path) -> None:
 
 
 if __name__ == "__main__":
-    work(sys.argv[1], int(sys.argv[2])) if len(sys.argv) > 2 else read(sys.argv[1])
+    work(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])) if len(sys.argv) > 2 else read(sys.argv[1])
