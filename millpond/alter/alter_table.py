@@ -31,7 +31,6 @@ from millpond.alterations import (
 from millpond.errors import ConnectionLost, Error, InvalidOption, NotSupported, Place
 from millpond.journal.revision import Revision
 from millpond.options import find_option, read_options
-from millpond.plan.connectors import Connectors
 from millpond.query.evaluate import Evaluator
 from millpond.query.result import Result
 from millpond.sql import statements as st
@@ -73,7 +72,6 @@ class Alters:
     """Gives the object that programs use the columns and the name that a table has now, by its old and new name."""
     publications: Publications
     removals: Removals
-    connectors: Connectors
     evaluator: Evaluator
     go_on: Callable[[SavedRelation | SavedQuery], None]
     read_only: bool
@@ -344,7 +342,7 @@ class Alters:
 
     def check_live_options(self, table: Relation, names: Iterable[str], place: Place | None) -> None:
         """Raises an error for an option that cannot change while the table is used."""
-        check_live(options_of(table, self.store, self.connectors), table, names, place)
+        check_live(options_of(table, self.store), table, names, place)
 
     def _set(
         self,
@@ -354,7 +352,7 @@ class Alters:
         writers: Sequence[User],
         done: tuple[str, ...],
     ) -> None:
-        declared = options_of(table, self.store, self.connectors)
+        declared = options_of(table, self.store)
         for setting in action.settings:
             if (option := find_option(declared, setting.name)) is not None:
                 self.check_live_options(table, [option.name], setting.place)

@@ -6,17 +6,14 @@ from collections.abc import Iterable
 
 from millpond.errors import NotSupported, Place
 from millpond.options import Option, find_option
-from millpond.plan.connectors import Connectors
+from millpond.plan.connectors import options_of_table
 from millpond.sql.catalog import Relation
-from millpond.sql.options import options_of_tables
 from millpond.store.store import Store
 
 
-def options_of(table: Relation, store: Store, connectors: Connectors) -> tuple[Option, ...]:
+def options_of(table: Relation, store: Store) -> tuple[Option, ...]:
     """Returns the options that the table can have."""
-    known = store.options[table.name.lower()]
-    own = connectors.backend_options(str(known.get("extension") or "memory"))
-    return options_of_tables(own)
+    return options_of_table(store.options[table.name.lower()])
 
 
 def check_live(

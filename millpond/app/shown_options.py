@@ -7,11 +7,10 @@ from typing import Any
 
 from millpond.errors import Error, Place
 from millpond.options import Option, find_option, read_options
+from millpond.plan.connectors import options_of_table
 from millpond.sql import statements as st
 from millpond.sql.nodes import seconds_text
-from millpond.sql.options import options_of_tables
 from millpond.sql.parse import parse
-from millpond.tables.registry import find_backend
 
 
 def with_options_now(text: str, values: Mapping[str, Any]) -> str:
@@ -24,8 +23,7 @@ def with_options_now(text: str, values: Mapping[str, Any]) -> str:
         return text  # a variable of the environment is not set any more
     if not isinstance(statement, st.CreateTable):
         return text
-    declared = options_of_tables(find_backend(str(values.get("extension") or "memory")).options)
-    live = [o for o in declared if o.live and o.name in values]
+    live = [o for o in options_of_table(values) if o.live and o.name in values]
     written = {o.name: s for s in statement.settings if (o := find_option(live, s.name)) is not None}
     then = read_options("the table", live, written.values())
     parts, new = [], []

@@ -231,7 +231,7 @@ def build(state: StateDirectory, functions: dict[str, UserFunction], settings: S
     )
 
     used = (text, catalog, store, saved, checks, with_types, runner, views, drift)
-    shown = (tables.follow, publications, removals, connectors, evaluator)
+    shown = (tables.follow, publications, removals, evaluator)
     alters = Alters(*used, *shown, lambda entry: restorer.resume(entry), read_only)
     building = (lock, lifetime, declarations, launcher, loader, table_loads, loads, followers, sources)
     replacements = make_replacements(alters, *building)

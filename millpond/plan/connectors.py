@@ -14,12 +14,18 @@ from millpond.connectors.sink import find_sink
 from millpond.connectors.source import Source, find_source
 from millpond.options import Option
 from millpond.sql.catalog import Relation
+from millpond.sql.options import options_of_tables
 from millpond.tables.flushed_table import FlushedTable
 from millpond.tables.registry import find_backend
 from millpond.tables.versioned_table import VersionedTable
 from millpond.types import Schema
 
 StandIn = Callable[[str, Mapping[str, Any], Schema | None], Source | None]
+
+
+def options_of_table(values: Mapping[str, Any]) -> tuple[Option, ...]:
+    """Returns the options that a table with these values may have."""
+    return options_of_tables(find_backend(str(values.get("extension") or "memory")).options)
 
 
 class Connectors:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from millpond.plan.connectors import Connectors
 from millpond.sql import statements as st
 from millpond.sql.checked import Checked, CheckedRunnable, CheckedStream, CheckedTable
 from millpond.sql.errortables import error_table
-from millpond.sql.options import STREAM_OPTIONS, named, options_of_tables
+from millpond.sql.options import STREAM_OPTIONS, named
 from millpond.sql.parse import parse
 from millpond.store.catalog import Saved, SavedRelation
 from millpond.store.store import Store
@@ -89,11 +89,6 @@ class Facts:
         """Returns whether rows of the query that fills a table have failed, or may have: they are not in its state."""
         errors = error_table(f"{entry.kind}:{entry.name}")
         return errors_into is not None or self.store.journal.has_table(errors.lower())
-
-    def declared_options(self, values: Mapping[str, Any]) -> tuple[Option, ...]:
-        """Returns the options that a table with these values may have."""
-        own = self.connectors.backend_options(str(values.get("extension") or "memory"))
-        return options_of_tables(own)
 
     def source_options(self, uri: str) -> tuple[Option, ...]:
         return tuple(self.connectors.source_options(uri))

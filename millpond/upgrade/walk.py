@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from millpond.errors import CheckFailed, Error
+from millpond.plan.connectors import options_of_table
 from millpond.query.column_defaults import value_of
 from millpond.query.evaluate import Evaluator
 from millpond.sql import statements as st
@@ -340,7 +341,7 @@ class Walk:
         return Context(
             lambda r: self._telling(r, before, self._before),
             lambda r: self._telling(r, checked, self._after),
-            self.of.facts.declared_options(options),
+            options_of_table(options),
             frozenset(self._restarted),
             frozenset(self._remade),
             default,
